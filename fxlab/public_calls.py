@@ -169,10 +169,14 @@ def _by_kind(
     Several tensors are the inputs of one call: ``trace(f, x, y)``. A path is the file to write:
     ``draw(model, x, "a.svg")``. A pass is never inputs: ``bisect(model, pass_, x)``. A model with inputs
     stands for a session: ``export(model, x, "a.pt2")``. A text next to a function is its name:
-    ``register("halve", function)``.
+    ``register("halve", function)``. The file to read is no model: ``load_session(model, "a.json")``.
     """
     names = [each.name for each in positional]
     first, more = args[:1], [*args[1:]]
+    if names[:1] == ["path"] and first and not isinstance(first[0], str | os.PathLike):
+        paths = [each for each in more if isinstance(each, str | os.PathLike)]
+        if len(paths) == 1:
+            first, more = (paths[0],), [*first, *(each for each in more if each is not paths[0])]
     if names[:1] == ["graph_module"] and first and hasattr(type(first[0]), "graph_module"):
         first = (first[0].graph_module,)
     elif names[:1] == ["graph_module"] and more and _is_model(first[0]):

@@ -191,6 +191,15 @@ def test_a_loader_gives_inputs_without_labels_and_the_data(model):
     assert fxlab.compare(model, session, loader)
 
 
+def test_a_data_set_of_samples_stands_for_its_loader(model):
+    data = TensorDataset(X, LABELS)
+    session = fxlab.Session(model, data)
+    assert [each.shape[0] for each in session.inputs] == [1]
+    assert session.evaluate().batches["elements"].tolist() == [1] * len(data)
+    assert len(fxlab.verdict(model, session, data).by_inputs) == len(data)
+    assert fxlab.compare(model, session, data)
+
+
 def test_two_models_are_timed_and_measured_as_they_are(model):
     def accuracy(outputs, batch):
         return (outputs.argmax(-1) == batch[1]).float().mean().item()

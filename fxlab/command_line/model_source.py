@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,7 @@ def given_inputs(
         with ends_with(ExitCode.BAD_USAGE, ValueError):
             given = made_in_code(str(path), 0)
         return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)
-    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
+    try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
@@ -113,16 +113,18 @@ def given_inputs(
             import numpy as np
 
             # Inputs may come from anybody, and a pickle may run code.
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
         else:
-            try:
-                inputs = torch.load(path, weights_only=True)
-            except pickle.UnpicklingError as error:
-                raise CommandError(
-                    f"{option} {path}: expected a .safetensors or .npz file, or what torch.save writes of "
-                    "tensors, numbers, strings, lists and mappings. This is neither, or holds other objects."
-                ) from error
+            inputs = torch.load(path, weights_only=True)
+    except OSError as error:
+        raise CommandError(f"{error} ({option} {path})") from error
+    except Exception as error:  # a file of another kind raises anything
+        words = "" if isinstance(error, pickle.UnpicklingError) else f" ({str(error).partition(chr(10))[0]})"
+        raise CommandError(
+            f"{option} {path}: expected a .safetensors or .npz file, or what torch.save writes of tensors, "
+            f"numbers, strings, lists and mappings. This is none, is damaged, or holds other objects{words}."
+        ) from error
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise CommandError(
             f"{option} {path}: expected a mapping of names to tensors, a tuple or one tensor, "
@@ -132,9 +134,13 @@ def given_inputs(
 
 
 def given_batches(path: Path, device: torch.device) -> Any:
-    """Read the list of batches that ``--data`` names."""
-    batches = given_inputs(path, device, "--data")
-    if not isinstance(batches, list | tuple):
+    """Read the batches that ``--data`` names: a list; in code also a ``DataLoader`` or a data set."""
+    import torch
+
+    from fxlab.models.running import batches_of
+
+    batches = batches_of(given_inputs(path, device, "--data"))
+    if isinstance(batches, Mapping | str | torch.Tensor) or not isinstance(batches, Iterable):
         raise CommandError(f"--data {path}: expected a list of batches, got a {type(batches).__name__}.")
     return batches
 

@@ -21,6 +21,10 @@ from fxlab.values.nested import map_tensors, tensors_inside
 from fxlab.values.tensors import tensors_by_path
 
 
+class NoSuchOutputError(ValueError):
+    """A model has no output of a name that was given."""
+
+
 @dataclass(frozen=True)
 class Given:
     """A model that is compared: its graph, its inputs, and the module that has its weights."""
@@ -150,4 +154,4 @@ def _path(asked: Any, known: Collection[str], name: str) -> str:
         return str(asked)
     if isinstance(asked, int) and 0 <= asked < len(known):
         return [*known][asked]
-    raise ValueError(f"outputs: the {name} has no output {asked!r}. It has {', '.join(known)}.")
+    raise NoSuchOutputError(f"outputs: the {name} has no output {asked!r}. It has {', '.join(known)}.")

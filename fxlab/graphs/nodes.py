@@ -79,6 +79,9 @@ def nodes(
     ------
     TypeError
         If ``model`` is no module or session.
+    ValueError
+        If there is no such ``op``, or the graph has nothing of the name or path that ``where`` or ``module``
+        is.
 
     Examples
     --------
@@ -123,6 +126,9 @@ def nodes(
     return table.rename_axis("name")
 
 
+_OPS = "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
+
+
 def chosen_nodes(
     graph_module: GraphModule,
     where: Any,
@@ -132,6 +138,11 @@ def chosen_nodes(
     module: str | None = None,
 ) -> list[Node]:
     """Return the nodes that are meant, in the order of the graph; ``None`` means all."""
+    if op not in (None, *_OPS):
+        raise ValueError(f"op: expected one of {', '.join(_OPS)}, got {described(op)}.")
+    # A module that computes nothing, such as a dropout in evaluation, has no nodes, and is no mistake.
+    if module and module not in modules_by_path(graph_module) and not nodes_at(graph_module.graph, module):
+        raise unknown_node(graph_module.graph, module)
     return [
         node
         for node in (graph_module.graph.nodes if where is None else _meant(graph_module, where))

@@ -345,6 +345,7 @@ def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -
     name for some; or if the model does not have an argument.
     """
     names = names_of_inputs(model)
+    inputs = batches_of(inputs)
     if are_batches(inputs, model):
         with generators_kept():
             inputs = taken_of_batch(next(iter(inputs), None), model)
@@ -435,6 +436,12 @@ def takes_one_input(model: Any) -> bool:
     """Tell whether a model takes one input and no others."""
     names = names_of_inputs(model)
     return names is not None and names.is_closed and len(names.all) == 1
+
+
+def batches_of(data: Any) -> Any:
+    """Return a ``DataLoader`` of a map-style data set, whose items are samples; else the same."""
+    is_map = isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__iter__")
+    return torch.utils.data.DataLoader(data) if is_map else data
 
 
 def are_batches(inputs: Any, model: Any) -> bool:

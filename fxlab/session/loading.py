@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import items_of
+from fxlab.checks import items_of, path_text
 from fxlab.models.running import Inputs
 from fxlab.session import saved_file
 from fxlab.session.history import Switches
@@ -55,6 +55,8 @@ def load_session(
 
     Raises
     ------
+    TypeError
+        If ``path`` is no path.
     OSError
         If the file cannot be read.
     ValueError
@@ -75,6 +77,7 @@ def load_session(
     >>> [pass_.name for pass_ in again.applied], again.can_undo
     (['remove-identities'], False)
     """
+    path_text(path, "path")
     if model is None:
         if Path(path).suffix == ".pt2":  # a program, which is a model
             return Session(os.fspath(path), inputs, passes=passes, weights=weights)

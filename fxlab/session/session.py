@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import os
 import warnings
@@ -11,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
@@ -20,7 +19,7 @@ from fxlab.author_frames import levels_to_author
 from fxlab.checks import flag, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
+from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
 from fxlab.models.step_record import step_record
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
@@ -62,9 +61,10 @@ class Session(Shortcuts, PassStack):
         graph of a :class:`fxlab.Capture`.
     inputs
         Inputs for tracing and for comparing outputs: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor; the text for a pipeline; or a ``DataLoader`` or a list of inputs, of which the
-        first is taken, and which is the data of :meth:`evaluate`. Left out, they are those of an exported
-        program or a captured graph; for a model of transformers they are made from its configuration.
+        tuple) or one tensor; the text for a pipeline; or a ``DataLoader``, a map-style data set or a list of
+        inputs, of which the first is taken, and which is the data of :meth:`evaluate`. Left out, they are
+        those of an exported program or a captured graph; for a model of transformers they are made from its
+        configuration.
     *more
         More positional inputs: ``Session(model, x, y)`` is ``Session(model, (x, y))``.
     passes
@@ -114,7 +114,7 @@ class Session(Shortcuts, PassStack):
             advice = "session.copy() is another session of its model; session.graph_module has its result."
             raise unexpected("model", "a model", model, advice)
         source = source_of(model)
-        inputs = (inputs, *more) if more else inputs
+        inputs = (inputs, *more) if more else batches_of(inputs)
         batches: Any = inputs if are_batches(inputs, source.module) else None
         options, arguments = divided(arguments) if arguments else ({}, {})
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
@@ -735,9 +735,12 @@ class Session(Shortcuts, PassStack):
         """
         if self.compiled is not None:
             raise TypeError("A compile is not copied. Compile again: fxlab.compile_session(model, inputs).")
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         PassStack.__init__(other, self.original, self._offer.copy(), self._history)
         return other
+
+    __copy__ = copy
 
     def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.
@@ -751,6 +754,12 @@ class Session(Shortcuts, PassStack):
         raise TypeError(
             "A session is not copied with its model. session.copy() has passes of its own on the same model; "
             "session.save(path) keeps what is on, and fxlab.load_session(path, model) reads it."
+        )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            "A session is not pickled. session.save(path) keeps what is on, and fxlab.load_session(path, "
+            "model) reads it; session.graph_module, the present graph, can be pickled."
         )
 
     def __repr__(self) -> str:

@@ -39,6 +39,8 @@ def test_nodes_are_listed_by_module_and_bounded(fxlab, made):
     assert fxlab("nodes", f"{made}:make", "--json").out == fxlab("nodes", f"{made}:make", "--json").out
     inside = json.loads(fxlab("nodes", f"{made}:make", "--json", "--module", "1", "--top", 1).out)
     assert (inside["rows"], [row["name"] for row in inside["nodes"]]) == (1, ["_1"])
+    ended = fxlab("nodes", f"{made}:make", "--module", "nope")
+    assert (ended.code, "no node or module named 'nope'. (--module)" in ended.err) == (2, True)
     fused = json.loads(fxlab("nodes", f"{made}:make", "--json", "--passes", "fuse-batch-norm2d").out)
     assert "fuse-batch-norm2d-in-conv2d" in {row["marks"] for row in fused["nodes"]}
 

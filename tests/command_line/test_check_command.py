@@ -53,6 +53,16 @@ def test_it_is_judged_on_batches(fxlab, tiny, stack, tmp_path):
     assert page.stat().st_size > 0
 
 
+def test_it_is_judged_on_a_data_set_in_code(fxlab, tiny, stack, tmp_path):
+    code = tmp_path / f"data_{tmp_path.name}.py"  # a module of its own
+    lines = "import torch", "data = torch.utils.data.TensorDataset(torch.ones(3, 4), torch.ones(3))"
+    code.write_text("\n".join(lines))
+    for passes in (("--session", stack), ("--passes", "merge-linears")):
+        ended = fxlab("check", tiny, *passes, "--data", f"{code}:data", "--format", "json")
+        assert ended.code == 0, ended.err
+        assert json.loads(ended.out)["batches_judged"] == 3
+
+
 def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, stack, tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{}")

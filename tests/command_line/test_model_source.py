@@ -153,6 +153,19 @@ def test_inputs_are_read_from_a_file(fxlab, config_file, tmp_path, suffix):
     assert [(row["node"], row["shape"]) for row in placeholders] == [("input_ids", "(2, 5)")]
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+def test_a_file_that_has_no_inputs_is_refused(fxlab, config_file, tmp_path, suffix):
+    path = tmp_path / f"inputs{suffix}"
+    for content in (b"", b"junk", b"PK\x03\x04junk", b"\x80\x02]q\x00"):
+        path.write_bytes(content)
+        ended = fxlab("trace", config_file, "--inputs", path)
+        assert ended.code == 2
+        assert f"--inputs {path}: expected a .safetensors or .npz file" in ended.err
+    ended = fxlab("check", config_file, "--passes", "remove-identities", "--data", path)
+    assert ended.code == 2
+    assert f"--data {path}: expected a .safetensors or .npz file" in ended.err
+
+
 def test_sizes_of_made_inputs_are_those_asked_for(fxlab, config_file):
     ended = fxlab("trace", config_file, "--batch-size", 3, "--length", 7, "--nodes", "--format", "csv")
     assert 'input_ids,placeholder,input_ids,,"(3, 7)"' in ended.out

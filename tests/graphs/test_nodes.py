@@ -1,5 +1,6 @@
 """The table of all nodes of a graph."""
 
+import pytest
 import torch
 from planted import traced
 from torch import nn
@@ -73,3 +74,14 @@ def test_a_pass_that_nobody_knows_is_named_by_its_signature():
     graph, _ = traced("bert")
     touched = Touch()(share_tensors_copy(graph))
     assert nodes(touched).iloc[-1]["marks"] == Touch().signature
+
+
+def test_a_selection_of_an_unknown_module_or_op_is_refused():
+    model = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Identity()), torch.ones(2, 4))
+    for select in (lambda **one: nodes(model, **one), Session(model).find_nodes):
+        with pytest.raises(ValueError, match=r"no node or module named '00'\. Did you mean '0'"):
+            select(module="00")
+        with pytest.raises(ValueError, match=r"op: expected one of placeholder, .* got 'call_func'"):
+            select(op="call_func")
+        assert len(select(module="0", op="output")) == 0
+        assert len(select(module="1")) in (0, 1)  # it may compute nothing

@@ -196,3 +196,12 @@ def test_what_is_no_json_and_no_file_is_said(tmp_path):
         load_session(file, MODEL, INPUTS)
     with pytest.raises(FileNotFoundError):
         load_session(tmp_path / "none.json", MODEL, INPUTS)
+
+
+def test_the_file_is_known_by_its_kind(tmp_path):
+    session = session_of_blocks()
+    path = session.save(tmp_path / "stack.json")
+    assert names(fxlab.load_session(MODEL, path, INPUTS)) == names(session)
+    assert names(fxlab.load_session(MODEL, INPUTS, str(path))) == names(session)
+    with pytest.raises(TypeError, match="path: expected a path, got a Blocks"):
+        fxlab.load_session(MODEL, INPUTS)

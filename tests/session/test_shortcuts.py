@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -135,8 +136,13 @@ def test_a_module_stands_for_its_nodes():
 
 
 def test_a_session_says_that_it_is_not_copied(session):
-    with pytest.raises(TypeError, match=r"session\.save"):
-        copy.deepcopy(session)
+    for attempt in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"session\.save.* fxlab\.load_session"):
+            attempt(session)
+    session.apply("remove-identities")
+    other = copy.copy(session)
+    other.revert("remove-identities")
+    assert session.applied
 
 
 def test_a_verdict_is_plain_values(session):

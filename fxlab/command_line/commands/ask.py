@@ -24,7 +24,8 @@ def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     shown = ["op", "target", "module", "class", "shape", "dtype", "marks"]
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
-        return session.nodes(module=options.module)
+        with ends_with(ExitCode.BAD_USAGE, ValueError, hint="(--module)"):
+            return session.nodes(module=options.module)
 
     return _answer(options, "nodes", table, shown)
 

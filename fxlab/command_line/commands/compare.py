@@ -39,6 +39,7 @@ def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tup
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Load two models, trace those that are not graphs yet, and compare them."""
     from fxlab.comparison import compare as compared
+    from fxlab.comparison.pairing import NoSuchOutputError
     from fxlab.comparison.weights_table import is_weights
     from fxlab.tracing import TraceError
 
@@ -58,6 +59,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             progress.step("compare"),
             ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError),
             ends_with(ExitCode.NOT_TRACED, TraceError),
+            ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
         ):
             found = compared(
                 given[0][0],

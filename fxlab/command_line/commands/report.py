@@ -10,7 +10,7 @@ from typing import Any
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of, judged, of_graphs, pass_table, write_page
-from fxlab.command_line.model_source import given_batches, loaded
+from fxlab.command_line.model_source import Source, given_batches, loaded
 from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
 from fxlab.command_line.progress import Progress
 from fxlab.session import Session, TransformationError, load_session
@@ -23,7 +23,7 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     with Progress(steps, verbose=options.verbose) as progress:
         session, source = session_with_passes(options, progress, chosen)
         with progress.step("compare"):
-            found, tables, code = judged(session, source.has_data)
+            found, tables, code = _judged(session, source, options)
         facts = {**of_graphs(session, source.words), **found}
         if options.save:
             with progress.step("save"), ends_with(ExitCode.BAD_USAGE, OSError, hint="(--save)"):
@@ -56,10 +56,7 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         with progress.step("passes"):
             session, differences = _loaded_session(options.session, model, inputs)
         with progress.step("compare"):
-            if options.data:
-                found, tables, code = _evaluated(session, Path(options.data))
-            else:
-                found, tables, code = judged(session, source.has_data)
+            found, tables, code = _judged(session, source, options)
         facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
         if differences and options.strict and code is ExitCode.DONE:
             code = ExitCode.DIFFERENT
@@ -76,6 +73,14 @@ def _loaded_session(path: str, model: Any, inputs: Any) -> tuple[Session, list[s
         warnings.simplefilter("always", RuntimeWarning)
         session = load_session(path, model, inputs)
     return session, [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
+
+
+def _judged(
+    session: Session, source: Source, options: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Any], ExitCode]:
+    """Judge a session on the batches of ``--data``, if they are given, or on its inputs."""
+    data = getattr(options, "data", None)
+    return _evaluated(session, Path(data)) if data else judged(session, source.has_data)
 
 
 def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, Any], ExitCode]:

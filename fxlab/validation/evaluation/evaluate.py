@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from tqdm import tqdm
 
 from fxlab.checks import described, path_text, positive_int, unexpected
-from fxlab.models.running import generators_kept, taken_of_batch
+from fxlab.models.running import batches_of, generators_kept, taken_of_batch
 from fxlab.sources import Model, is_model, is_session, module_of, resolved
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
@@ -116,9 +116,7 @@ def evaluate(
         if batches is not None:
             metrics, executor = cast(Any, batches), cast(Any, metrics) if executor is None else executor
         candidate, batches = None, cast(Iterable[Any], candidate)
-    data: Any = batches
-    if isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__iter__"):
-        batches = torch.utils.data.DataLoader(data)  # its items are samples, of no batch
+    batches = batches_of(batches)
     total = _number_of(batches)
     original, transformed, batches = _models(reference, candidate, batches)
     check_runs(original, "reference")

@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import positive_int
-from fxlab.models.running import Inputs, are_batches, call_arguments, taken_of_batch
+from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, taken_of_batch
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
@@ -36,6 +36,7 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
     ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
     which are numbered.
     """
+    inputs = batches_of(inputs)
     if are_batches(inputs, original):
         inputs = (taken_of_batch(batch, original) for batch in inputs)
     if isinstance(inputs, Iterator):
