@@ -10,8 +10,7 @@ import time
 import pytest
 
 import fxlab as package
-from fxlab.command_line import passed_session
-from fxlab.command_line.commands import trace
+from fxlab.command_line.commands import report, trace
 from fxlab.command_line.exit_code import ExitCode
 from fxlab.command_line.main import command_parser
 
@@ -122,6 +121,7 @@ def test_ctrl_c_in_this_process_leaves_words(fxlab, tiny, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(passed_session, "traced", interrupted)
+    # In the file that calls it: one that is first imported now would keep the function that interrupts.
+    monkeypatch.setattr(report, "session_with_passes", interrupted)
     ended = fxlab("report", tiny)
     assert (ended.code, ended.err) == (130, "fxlab: interrupted\n")
