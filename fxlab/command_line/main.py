@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from fxlab._version import __version__
+from fxlab.checks import file_to_write
 from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
@@ -372,20 +373,17 @@ def _pairs(text: str) -> dict[str, str | int]:
     return {name: int(other) if other.isdecimal() else other for name, _, other in pairs}
 
 
-def _file(text: str) -> str:
+def _file(text: str, *suffixes: str) -> str:
     # Checked before a model is loaded and traced, which may take minutes.
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder; give the name of a file in it")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    try:
+        file_to_write(text, "path", *suffixes)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("path: ").rstrip(".")) from error
     return text
 
 
 def _page(text: str) -> str:
-    if Path(text).suffix.lower() not in (".html", ".htm"):
-        raise argparse.ArgumentTypeError(f"expected a file that ends in .html, got {text!r}")
-    return _file(text)
+    return _file(text, ".html", ".htm")
 
 
 def _page_or_folder(text: str) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from fxlab.models.module_tensors import place_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.values.lazy import numbers_of
-from fxlab.values.tensors import bits_of, is_plain, real_numbers, row_digests
+from fxlab.values.tensors import bits_of, is_plain, real_numbers, row_digests, unit_of
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
@@ -319,7 +319,7 @@ def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     difference = (values - other).abs().where(~is_same, 0.0)  # of equal infinities as well
     if bool(is_same.all()):
         return Weight(tensor.name, (place.name,), "equal")
-    unit = max(_unit_of(each.tensor.dtype) for each in (tensor, place))
+    unit = max(unit_of(each.tensor.dtype) for each in (tensor, place))
     largest = other.abs().nan_to_num(0.0, 0.0).max()
     if bool((difference <= _ROUNDINGS * unit * largest).all()):
         return Weight(tensor.name, (place.name,), "rounded", f"by up to {float(difference.max()):.2g}")
@@ -328,10 +328,6 @@ def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     if math.isfinite(apart):  # neither NaN, nor a reference that is zero
         words += f", {apart:.2g} of their size"
     return Weight(tensor.name, (place.name,), "other values", words)
-
-
-def _unit_of(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
 def in_words(weights: Iterable[Weight]) -> list[str]:

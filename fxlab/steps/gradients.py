@@ -15,11 +15,12 @@ from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.draws import IN_LAYOUT
+from fxlab.steps.lists import lists_followed
 from fxlab.steps.losses import eager_losses
 from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
-from fxlab.steps.watch import Watch, copy_source_lines, lists_followed
+from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.report import TraceError

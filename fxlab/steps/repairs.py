@@ -79,14 +79,11 @@ def with_one_draw(graph: fx.Graph) -> None:
 
 def with_guards(graph: fx.Graph) -> None:
     """Let the graph refuse data for which the recorded Python decisions do not hold."""
-    given: set[fx.Node] = set()  # by inputs, or by draws
-    for node in graph.nodes:
-        is_given = node.op in ("placeholder", "get_attr") or draws_random_numbers(node)
-        if is_given or not given.isdisjoint(node.all_input_nodes):
-            given.add(node)
-    for node in graph.find_nodes(op="call_function", target=NUMBER):
-        value = node.meta.pop(READ, None)
-        if value is None or node not in given:
+    numbers = graph.find_nodes(op="call_function", target=NUMBER)
+    read = {node: node.meta.pop(READ) for node in numbers if READ in node.meta}
+    given = _given_nodes(graph) if read else ()
+    for node, value in read.items():
+        if node not in given:
             continue
         if isinstance(value, float):
             raise TraceError(
@@ -100,6 +97,16 @@ def with_guards(graph: fx.Graph) -> None:
         computed = node.args[0] if node.target is getitem else node  # of several results, each has its size
         if _has_size_of_data(computed) and (shape := known_shape(node)) is not None:
             _guard(graph, node, require_shape, tuple(map(int, shape)))
+
+
+def _given_nodes(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes whose results depend on inputs, weights, constants or random draws."""
+    given: set[fx.Node] = set()
+    for node in graph.nodes:
+        is_given = node.op in ("placeholder", "get_attr") or draws_random_numbers(node)
+        if is_given or not given.isdisjoint(node.all_input_nodes):
+            given.add(node)
+    return given
 
 
 def _guard(graph: fx.Graph, node: fx.Node, check: Callable[..., None], expected: Any) -> None:

@@ -79,6 +79,11 @@ def real_numbers(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
+def unit_of(dtype: torch.dtype) -> float:
+    """Return the relative rounding of a dtype; none of whole numbers."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
 def stored_otherwise(a: torch.Tensor, b: torch.Tensor) -> str:
     """Return in words how two tensors of one shape differ in layout or number of stored elements."""
     if a.layout != b.layout:

@@ -52,7 +52,7 @@ export class Header {
     fill(this.summary, [
       counts.map(({ label, value }, i) => [
         i > 0 && " · ",
-        h("span", `${value} ${label.toLowerCase().slice(0, value === "1" ? -1 : undefined)}`),
+        h("span", `${value} ${(value === "1" ? label.replace(/s$/, "") : label).toLowerCase()}`),
       ]),
     ]);
   }

@@ -25,6 +25,7 @@ from fxlab.validation.alignment.side import Side, Values
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.comparison import Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
+from fxlab.values.tensors import unit_of
 
 ROUNDINGS = 4
 """How many times as far as rounding has moved a value two equal runs may be apart."""
@@ -129,7 +130,7 @@ def _tolerances(run: RecordedRun) -> Iterator[float]:
     units, depths = list[float](), list[int]()
     for step in run.steps:
         read = [*steps_read(step.args)]
-        unit = max([unit_of(value.dtype) for value in step.values] + [units[at] for at in read], default=0.0)
+        unit = max([_unit_of(value.dtype) for value in step.values] + [units[at] for at in read], default=0.0)
         depth = 1 + max((depths[at] for at in read), default=0)
         units.append(unit)
         depths.append(depth)
@@ -142,11 +143,10 @@ def _tolerances(run: RecordedRun) -> Iterator[float]:
         yield min(ROUNDINGS * apart, _LARGEST)
 
 
-def unit_of(dtype: str) -> float:
+def _unit_of(dtype: str) -> float:
     """Return the relative rounding of a dtype, by its name; none of whole numbers."""
     found = getattr(torch, dtype, None)
-    is_rounded = dtype.startswith(("float", "bfloat", "complex"))
-    return torch.finfo(found).eps if isinstance(found, torch.dtype) and is_rounded else 0.0
+    return unit_of(found) if isinstance(found, torch.dtype) else 0.0
 
 
 def is_recorded(model: Any) -> bool:
@@ -256,7 +256,7 @@ def _other_form(mine: Fingerprint, its: Fingerprint, dtype: str | None, other: s
     """Tell how shapes and dtypes differ; floating-point ones may be of any precision."""
     if mine.shape != its.shape:
         return f"the shapes differ: {mine.shape} and {its.shape}"
-    if dtype and other and dtype != other and not (unit_of(dtype) and unit_of(other)):
+    if dtype and other and dtype != other and not (_unit_of(dtype) and _unit_of(other)):
         return f"the dtypes differ: {dtype} and {other}"
     return ""
 
@@ -306,7 +306,7 @@ def _compared(reference: RecordedRun, candidate: RecordedRun) -> Iterator[Weight
                 yield Weight(name, (), "only in the candidate")
             else:
                 apart = found.moved_by(mine)
-                unit = max(unit_of(each[name].dtype) for each in held)
+                unit = max(_unit_of(each[name].dtype) for each in held)
                 status = "rounded" if apart <= ROUNDINGS * unit else "other values"
                 yield Weight(name, (name,), status, f"{with_unit(apart)} apart (relative)")
             continue
