@@ -25,10 +25,12 @@ from fxlab.transformations.base import explanation
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.journal import Journal, Record
 from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import add_mark
 from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.signature import code_of
 
 
 class HasNodes(Protocol):
@@ -183,6 +185,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         beside = functools.partial(self._edit_beside, undoing)
         in_evaluation: dict[str, nn.Module] = {}
         apart: RequireApart | None = None
+        before: list[NodeState] = []
 
         for candidate in self.match(facts):
             if self.why_not(candidate, facts):
@@ -190,6 +193,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             if not made:
                 self._begin(graph_module, journal)
                 apart = self._inputs_apart(facts)
+                before = list(map(NodeState.of, graph_module.graph.nodes)) if code_of(type(self)) else []
             record = Record(signature, _names(candidate))
             made.append(record)
             journal.records.append(record)
@@ -202,6 +206,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             record.marked = tuple(node.name for node in nodes)
             for node in nodes:
                 add_mark(node, signature)
+        if before:
+            self._check_noted(before, graph_module)
         if in_evaluation:
             self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
         if apart is not None:
@@ -209,6 +215,27 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             first = first_computing(graph_module.graph)
             edit.insert_before(first, "call_module", edit.add_check(apart), inputs)
         return bool(made)
+
+    def _check_noted(self, before: list[NodeState], graph_module: GraphModule) -> None:
+        """Refuse changes that a pass has made without the editor: they could not be reverted."""
+        records = [each for each in Journal.of(graph_module).records if each.signature == self.signature]
+        changes = {change.name: change for record in records for change in record.nodes}
+
+        def read_now(name: str) -> str:
+            while name in changes and (reader := changes[name].passed_on_to):
+                name = reader
+            return name
+
+        known = {state.name: state for state in before if state.name not in changes}
+        now = {node.name: NodeState.of(node) for node in graph_module.graph.nodes if node.name not in changes}
+        for name in {**known, **now}:
+            old, new = known.get(name), now.get(name)
+            if old and new and old.is_same_call(new) and [*map(read_now, old.inputs)] == new.inputs:
+                continue
+            raise TypeError(
+                f"{self.name}.rewrite: expected changes through the editor, got a change of {name!r} without "
+                "it, which could not be reverted. Use edit.change, insert_before, read_instead or erase."
+            )
 
     def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
         """Return the editor of another graph for the sake of a candidate in a body."""

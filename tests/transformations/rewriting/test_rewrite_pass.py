@@ -19,6 +19,8 @@ from fxlab import (
     FuseBiasInLinear,
     MergeLinears,
     RemoveDeadCode,
+    Session,
+    TransformationError,
     compose,
     from_callable,
 )
@@ -690,3 +692,47 @@ def test_steps_with_other_results_are_named(pass_, error, message):
     with pytest.raises(error, match=message):
         pass_(graph_module)
     assert "sin" in graph_module.code
+
+
+@dataclass(frozen=True)
+class ByHand(RewritePass):
+    """Change a graph without the editor."""
+
+    change: object
+
+    def match(self, facts):
+        yield facts.graph_module.graph.find_nodes(op="call_method", target="sin")[0]
+
+    def rewrite(self, node, edit):
+        edit.change(node.next, target="exp")
+        self.change(node)
+        return node.next
+
+
+def retarget(node):
+    node.target = "cos"
+
+
+def rewire(node):
+    node.args = (node.graph.find_nodes(op="placeholder")[1],)
+
+
+def insert(node):
+    with node.graph.inserting_before(node):
+        node.graph.call_function(torch.neg, node.args)
+
+
+def erase(node):
+    node.next.args = node.args
+    node.graph.erase_node(node)
+
+
+@pytest.mark.parametrize("change", [retarget, rewire, insert, erase])
+def test_changes_without_the_editor_are_refused(change):
+    graph_module = fx.symbolic_trace(lambda x, y: x.sin().cos() + y)
+    with pytest.raises(TypeError, match="expected changes through the editor, got a change of"):
+        ByHand(change)(graph_module)
+    session = Session(fx.symbolic_trace(lambda x, y: x.sin().cos() + y))
+    with pytest.raises(TransformationError, match="without it"):
+        session.apply(ByHand(change))
+    assert session.graph_module is session.original
