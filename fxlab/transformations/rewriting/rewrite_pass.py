@@ -4,7 +4,7 @@ import copy
 import functools
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -140,8 +140,14 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
         with without_collecting():
-            found = [(facts, list(self.match(facts))) for facts in self._facts_of(graph_module)]
+            found = [(facts, list(self._matches(facts))) for facts in self._facts_of(graph_module)]
         return [_names(each, facts.prefix) for facts, candidates in found for each in candidates]
+
+    def _matches(self, facts: GraphFacts) -> Iterable[C]:
+        found: Any = self.match(facts)
+        if not isinstance(found, Iterable):
+            raise unexpected(f"{self.name}.match", "an iterator of candidates", found, "Yield each of them.")
+        return found
 
     def _facts_of(self, graph_module: GraphModule) -> list[GraphFacts]:
         """Return the facts about a graph, and about the bodies that it calls."""
@@ -187,7 +193,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         apart: RequireApart | None = None
         before: list[NodeState] = []
 
-        for candidate in self.match(facts):
+        for candidate in self._matches(facts):
             if self.why_not(candidate, facts):
                 continue
             if not made:
@@ -279,7 +285,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             words, or why it is left alone), ``code`` (that of the :class:`~fxlab.reasons.Refusal`, empty if
             it matches) and ``candidate`` (the number of the candidate: nodes of one are changed together).
         """
-        found = ((facts, each) for facts in self._facts_of(graph_module) for each in self.match(facts))
+        found = ((facts, each) for facts in self._facts_of(graph_module) for each in self._matches(facts))
         rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
         return explanation(itertools.chain.from_iterable(rows))
 
@@ -287,7 +293,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         """Return the candidates of a graph, or those with a node of a name, and why each is left alone."""
         found = []
         for facts in self._facts_of(graph_module):
-            for candidate in self.match(facts):
+            for candidate in self._matches(facts):
                 names = _names(candidate, facts.prefix)
                 if node is None or node in names:
                     found.append(self._attempt(candidate, facts, names, at=names[0]))

@@ -736,3 +736,17 @@ def test_changes_without_the_editor_are_refused(change):
     with pytest.raises(TransformationError, match="without it"):
         session.apply(ByHand(change))
     assert session.graph_module is session.original
+
+
+def test_a_match_that_returns_no_candidates_is_refused():
+    class Forgets(RewritePass):
+        def match(self, facts):
+            return None
+
+        def rewrite(self, candidate, edit):
+            return candidate
+
+    graph_module = fx.symbolic_trace(lambda x: x + 1)
+    for ask in (Forgets().candidates, Forgets().explain, Forgets().attempts, Forgets()):
+        with pytest.raises(TypeError, match="match: expected an iterator of candidates, got None"):
+            ask(graph_module)
