@@ -316,6 +316,15 @@ def test_a_height_that_makes_no_sense_becomes_words_on_the_screen(page: Page, he
     assert "not allowed" in page.error["title"]
 
 
+@pytest.mark.parametrize("height", ["tall", 239, 4001, True, 500.0, float("nan")])
+def test_a_height_that_makes_no_sense_is_refused(session: Session, height):
+    inspector = Inspector(session, height=500)
+    expected = "height: expected None or a whole number of pixels from 240 to 4000, got"
+    with pytest.raises(ValueError, match=expected):
+        inspector.height = height
+    assert inspector.height == 500
+
+
 @pytest.mark.parametrize("state", [None, [], "height", 3, [["height", 500]]], ids=repr)
 def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state):
     before = page.inspector.height

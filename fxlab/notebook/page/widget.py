@@ -19,6 +19,10 @@ from fxlab.notebook.page.messages import MessageError, answers, parse_message, r
 from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST, checked_panels, checked_view
 from fxlab.view_model.graph_data import GoneGraphError
 from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.wire import clip
+
+LOWEST, HIGHEST = 240, 4000
+"""Heights of the screen in CSS pixels."""
 
 CODE_VERSION = front_end_file("built-from.txt").strip()
 
@@ -53,6 +57,20 @@ _WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})
 """Traits that a page may set; everything else it asks for by messages."""
 
 
+class _NotAllowedError(traitlets.TraitError, ValueError):  # type: ignore[misc]
+    """A value that a trait cannot have: traitlets' own error undoes what a page has set."""
+
+
+class _Height(traitlets.TraitType):  # type: ignore[misc]
+    """CSS pixels, or ``None`` to follow the window."""
+
+    def validate(self, obj: object, value: object) -> object:
+        if value is None or (type(value) is int and LOWEST <= value <= HIGHEST):
+            return value
+        expected = f"expected None or a whole number of pixels from {LOWEST} to {HIGHEST}"
+        raise _NotAllowedError(f"height: {expected}, got {clip(repr(value), 80)}.")
+
+
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page that shows traits, and asks for everything else by messages."""
 
@@ -73,7 +91,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _shown_measured = traitlets.List().tag(sync=True)
     _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     _shown_panels = traitlets.Dict(PANELS_AT_FIRST).tag(sync=True)
-    height = traitlets.Int(None, allow_none=True, min=240, max=4000).tag(sync=True)
+    height = _Height(None, allow_none=True).tag(sync=True)
 
     def __init__(self, *, height: int | None) -> None:
         if not self._esm:
