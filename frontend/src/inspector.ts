@@ -52,7 +52,11 @@ export const viewerOf: ViewerOf = (model, worker) => {
       element.classList.toggle("fxlab-framed", window.top !== window);
       app.element.append(inPlaceOf(String(model.get("_static_name" as never))));
       element.append(app.element);
-      return () => app.dispose();
+      const leave = kernel.enter();
+      return () => {
+        leave();
+        app.dispose();
+      };
     },
     dispose: () => {
       for (const signal of signals) signal?.disconnect(followStatus);

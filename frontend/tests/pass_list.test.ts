@@ -37,7 +37,11 @@ describe("a pass whose file has changed", () => {
     const state = { passes: { hasFiles: true }, status: { busy: null } };
     let answer = (): void => {};
     const ask = vi.fn(() => new Promise<void>((resolve) => (answer = resolve)));
-    const watch = new FileWatch({ state, ask } as unknown as WidgetKernel);
+    const kernel = { state, ask, places: 0 };
+    const watch = new FileWatch(kernel as unknown as WidgetKernel);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(ask, "no place shows the passes").not.toHaveBeenCalled();
+    kernel.places = 1;
     await vi.advanceTimersByTimeAsync(10_000);
     expect(ask).toHaveBeenCalledExactlyOnceWith({ type: "look-at-files" });
     answer();
@@ -62,6 +66,7 @@ describe("a pass whose file has changed", () => {
     const set = (name: string, value: unknown): unknown => (values[name] = value);
     const widget = { get: (name: string) => values[name], set, on: () => {}, send: closed };
     const kernel = new WidgetKernel(widget as never);
+    kernel.places = 1;
     new FileWatch(kernel);
     await vi.advanceTimersByTimeAsync(10_000);
     expect(closed).toHaveBeenCalledOnce();

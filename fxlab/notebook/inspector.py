@@ -6,8 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import traitlets
-
 from fxlab.checks import positive_int, unexpected
 from fxlab.first_use import pd
 from fxlab.html_report.static_view import static_view
@@ -61,10 +59,7 @@ class Inspector(StackScreen):
     ) -> None:
         if height is not None:
             positive_int(height, "height")
-        try:
-            super().__init__(session_of(model, inputs, passes, arguments), height=height)
-        except traitlets.TraitError as error:
-            raise ValueError(f"height: {error}") from None
+        super().__init__(session_of(model, inputs, passes, arguments), height=height)
         if isinstance(model, tuple):
             self.panes = [*range(len(model))]
 

@@ -49,7 +49,11 @@ class Screen(PageWidget):
 
     def __init__(self, session: Session, *, height: int | None) -> None:
         self.session = session
-        self._graphs = SessionGraphs(session)
+        self._places: set[str] = set()
+        """Places in pages that show this, and perhaps in one that was killed: it costs, and is harmless."""
+        self._is_behind = False
+        """Whether the session has changed since the last refresh."""
+        self._session_graphs = SessionGraphs(session)
         self._sent: GraphData | None = None
         self._overlays = MeasuredOverlays(session)
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
@@ -75,12 +79,43 @@ class Screen(PageWidget):
     # Changes of the session.
 
     def _session_changed(self) -> None:
+        self._is_behind = True
+        self._pass_errors.clear()
+        if not self._places:
+            # Nothing is asked of the session, but stages that are gone must not live on here.
+            self._forget()
+            self._session_graphs.clear()
+            self._sent = None
+            return
         with self._reporting("Showing the change"):
             try:
-                self._pass_errors.clear()
-                self._refresh()
+                self._catch_up()
             except KeyboardInterrupt:
+                self._is_behind = False
                 self._show_interruption()
+
+    def _catch_up(self) -> None:
+        if not self._is_behind:
+            return
+        self._is_behind = False
+        try:
+            self._refresh()
+        except KeyboardInterrupt:
+            self._is_behind = True
+            raise
+        except BaseException as error:  # the switches by which to mend it must go on working
+            self._show_error("Showing the change failed", error)
+
+    @answers("place", "Showing the inspector")
+    def _place(self, name: str, on: bool) -> None:
+        """Note that a page begins or ceases to show this at a place."""
+        (self._places.add if on else self._places.discard)(name)
+
+    @property
+    def _graphs(self) -> SessionGraphs:
+        """The graphs of the session, up to date."""
+        self._catch_up()
+        return self._session_graphs
 
     def _show_interruption(self) -> None:
         """Show at least which passes are on: the session has changed, though the screen is not complete."""
@@ -95,12 +130,10 @@ class Screen(PageWidget):
     def _refresh(self) -> None:
         """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
-        self._explained, self._unchanged = {}, {}
-        self._describers.clear()
-        self._values.reset()
         # The session looks for changes of the original once, and not at each question.
         with self.session.held():
-            self._graphs.reset()
+            self._forget()
+            self._session_graphs.reset()
             with self._reporting("Drawing the graph"):
                 number = self._graphs.alone(len(self.session.applied))
                 if self._sent is None:
@@ -113,6 +146,12 @@ class Screen(PageWidget):
         self._shown_overlays = self._overlays.offered()
         self._measured.reset()
         self._show_tables()
+
+    def _forget(self) -> None:
+        """Forget answers about stages that may be gone."""
+        self._explained, self._unchanged = {}, {}
+        self._describers.clear()
+        self._values.reset()
 
     def _look_at_last_stage(self) -> None:
         """Look at the last stage, compared with nothing; stages side by side stay side by side."""

@@ -11,6 +11,7 @@ import pytest
 from accessibility import violations
 from blocks_page import (
     MERGED_NODES,
+    MODEL,
     NODES,
     box,
     cut_off,
@@ -475,3 +476,32 @@ def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: L
     page.page.set_viewport_size(whole)
     page.page.wait_for_timeout(300)
     assert found == []
+
+
+INSPECTORS = """one, two = fxlab.inspect(session), fxlab.inspect(session)
+again = iter([one, two, one])
+"""
+ARE_BEHIND = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel
+    .requestExecute({ code: "", user_expressions: { now: "[i._is_behind for i in (one, two)]" } })
+    .done.then(({ content }) => content.user_expressions.now.data["text/plain"])
+"""
+
+
+def test_a_cell_that_is_run_again_leaves_an_inspector_that_does_nothing_until_it_is_shown(
+    lab: JupyterLab, lab_page: LabPage
+) -> None:
+    lab.write("again.ipynb", MODEL.removesuffix("fxlab.inspect(session)\n") + INSPECTORS, "next(again)")
+    lab_page.open("again.ipynb")
+    lab_page.run_all()
+    for nodes, behind in ((NODES, "[False, True]"), (MERGED_NODES, "[True, False]"), (NODES, None)):
+        inspector = lab_page.inspector()
+        lab_page.wait_until_idle()
+        lab_page.settle(inspector)
+        has_nodes(inspector, nodes)
+        if behind:
+            switch(inspector, "Merge linears").click()
+            lab_page.settle(inspector)
+            has_nodes(inspector, NODES + MERGED_NODES - nodes)
+            assert lab_page.page.evaluate(ARE_BEHIND) == behind
+            inspector.evaluate("element => element.remove()")
+            lab_page.command("notebook:run-cell")

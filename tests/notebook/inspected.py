@@ -92,6 +92,8 @@ class Page:
         self.received: list[dict[str, Any]] = []
         self.buffers: list[bytes] = []
         inspector.send = self._receive
+        self.sends({"type": "place", "name": "here", "on": True})
+        self.received.clear()
 
     def _receive(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         self.received.append(content)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import threading
 import weakref
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -201,6 +203,79 @@ def test_two_inspectors_of_one_session_follow_each_other(session: Session):
     assert two.inspector._shown_view["opened"] is None, "each page looks as it likes"
 
 
+READS = {
+    "a trait": lambda inspector: inspector._shown_passes,
+    "the saved state": lambda inspector: inspector.get_state(),
+    "the picture": lambda inspector: inspector.svg,
+    "the stages": lambda inspector: inspector.panes,
+    "an action": lambda inspector: inspector.filter("mul"),
+    "the output of a cell": lambda inspector: inspector._repr_mimebundle_(),
+    "a page": lambda inspector: Page(inspector),
+    "a page that has not said where": lambda inspector: inspector._answer({"type": "all-data"}),
+    "a view of a page": lambda inspector: inspector.set_state({"height": 500}),
+}
+"""Ways to see an inspector."""
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(session, monkeypatch, read):
+    shown, hidden = Page(Inspector(session)), Inspector(session)
+    refreshed, refresh = [], Inspector._refresh
+    monkeypatch.setattr(Inspector, "_refresh", lambda self: (refreshed.append(self), refresh(self)))
+    session.toggle(MERGE)
+    assert "merged" in hidden.svg
+    stage = weakref.ref(session.stages[1])
+    del refreshed[:]
+    for p in (MUL_TO_ADD, MERGE, FUSE, MUL_TO_ADD, MUL_TO_ADD):
+        session.toggle(p)
+    assert refreshed == [shown.inspector] * 5
+    gc.collect()
+    assert stage() is None, "what nobody sees keeps no stage alive"
+    read(hidden)
+    assert refreshed[5:] == [hidden]
+    for trait in TRAITS[1:4]:
+        assert set(hidden._trait_values[trait]) == set(shown.inspector._trait_values[trait])
+    cards = hidden._trait_values["_shown_passes"]["passes"]
+    assert [card["on"] for card in cards] == [p in session.applied for p in session.passes]
+    assert hidden.svg == shown.inspector.svg
+
+
+def test_an_inspector_follows_as_long_as_any_place_shows_it(session: Session):
+    page = Page(Inspector(session))
+    place = {"type": "place", "name": "a window of a browser", "on": True}
+    for message in (place, {**place, "on": False}, {**place, "on": False}):
+        page.sends(message)
+    session.apply(MERGE)
+    assert not page.inspector._is_behind, "it is shown where it was at first"
+    page.sends({**place, "name": "here", "on": False})
+    session.apply(MUL_TO_ADD)
+    assert page.inspector._is_behind
+    assert page.card(FUSE)["matched"] == 1, "an answer is about the session as it is"
+    page.switches(MERGE, False)
+    assert not page.inspector._is_behind, "whoever sends messages sees what comes of them"
+
+
+def test_an_interrupt_of_a_read_leaves_the_inspector_behind(session: Session, monkeypatch):
+    inspector = Inspector(session)
+    session.apply(MERGE)
+    with monkeypatch.context() as patched:
+        patched.setattr(inspector, "_show_tables", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            _ = inspector.svg
+    assert inspector._shown_tables["outputs"]["state"] == "ready"
+
+
+def test_a_page_that_asks_beside_a_cell_gets_what_there_was_until_then(session: Session):
+    inspector = Inspector(session)
+    session.apply(MERGE)
+    for action, is_behind in ((inspector.get_state, True), (lambda: inspector.svg, False)):
+        beside = threading.Thread(target=action, name="subshell-1")
+        beside.start()
+        beside.join()
+        # A cell may be changing the session; a person who reads in a console asks for the newest.
+        assert inspector._is_behind == is_behind
+
+
 def test_a_closed_inspector_does_not_follow_any_more(session: Session):
     closed, other = Inspector(session), Inspector(session)
     closed.close()
@@ -314,6 +389,15 @@ def test_a_height_that_makes_no_sense_becomes_words_on_the_screen(page: Page, he
     page.sets({"height": height})
     assert page.inspector.height == before
     assert "not allowed" in page.error["title"]
+
+
+@pytest.mark.parametrize("height", ["tall", 239, 4001, True, 500.0, float("nan")])
+def test_a_height_that_makes_no_sense_is_refused(session: Session, height):
+    inspector = Inspector(session, height=500)
+    expected = "height: expected None or a whole number of pixels from 240 to 4000, got"
+    with pytest.raises(ValueError, match=expected):
+        inspector.height = height
+    assert inspector.height == 500
 
 
 @pytest.mark.parametrize("state", [None, [], "height", 3, [["height", 500]]], ids=repr)

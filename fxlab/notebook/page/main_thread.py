@@ -32,6 +32,11 @@ def run_in_main_thread(action: Callable[[], object], then: Callable[[], object])
             then()
 
 
+def is_beside_cells() -> bool:
+    """Tell whether this is a thread in which a kernel answers pages while a cell may run."""
+    return threading.current_thread().name.startswith("subshell-")
+
+
 def _interruptible(action: Callable[[], object], then: Callable[[], object]) -> None:
     """Run something until it ends or an interrupt ends it, in the main thread.
 

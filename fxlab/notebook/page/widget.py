@@ -14,11 +14,15 @@ import ipywidgets
 import traitlets
 
 from fxlab.html_report.page import FrontEndMissingError, front_end_file
-from fxlab.notebook.page.main_thread import run_in_main_thread
+from fxlab.notebook.page.main_thread import is_beside_cells, run_in_main_thread
 from fxlab.notebook.page.messages import MessageError, answers, parse_message, request_of
 from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST, checked_panels, checked_view
 from fxlab.view_model.graph_data import GoneGraphError
 from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.wire import clip
+
+LOWEST, HIGHEST = 240, 4000
+"""Heights of the screen in CSS pixels."""
 
 CODE_VERSION = front_end_file("built-from.txt").strip()
 
@@ -53,6 +57,28 @@ _WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})
 """Traits that a page may set; everything else it asks for by messages."""
 
 
+class _Shown(traitlets.Any):  # type: ignore[misc]
+    """Part of what the page shows of the session: a widget that is behind catches up when it is read."""
+
+    def get(self, obj: PageWidget, cls: type[Any] | None = None) -> Any:
+        obj._catch_up_for_page()
+        return super().get(obj, cls)
+
+
+class _NotAllowedError(traitlets.TraitError, ValueError):  # type: ignore[misc]
+    """A value that a trait cannot have: traitlets' own error undoes what a page has set."""
+
+
+class _Height(traitlets.TraitType):  # type: ignore[misc]
+    """CSS pixels, or ``None`` to follow the window."""
+
+    def validate(self, obj: object, value: object) -> object:
+        if value is None or (type(value) is int and LOWEST <= value <= HIGHEST):
+            return value
+        expected = f"expected None or a whole number of pixels from {LOWEST} to {HIGHEST}"
+        raise _NotAllowedError(f"height: {expected}, got {clip(repr(value), 80)}.")
+
+
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page that shows traits, and asks for everything else by messages."""
 
@@ -63,17 +89,17 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _code_version = traitlets.Unicode(CODE_VERSION).tag(sync=True)
     _static_name = traitlets.Unicode().tag(sync=True)
     """The name of the static element that stands in the place of the page until it is there."""
-    _shown_data = traitlets.Any().tag(sync=True)
+    _shown_data = _Shown().tag(sync=True)
     """The page's data of the graphs: compressed JSON, in the parts in which it was sent."""
-    _shown_view = traitlets.Dict(AT_FIRST).tag(sync=True)
-    _shown_passes = traitlets.Dict().tag(sync=True)
-    _shown_tables = traitlets.Dict().tag(sync=True)
-    _shown_stages = traitlets.Dict().tag(sync=True)
-    _shown_overlays = traitlets.List().tag(sync=True)
-    _shown_measured = traitlets.List().tag(sync=True)
+    _shown_view = _Shown(AT_FIRST).tag(sync=True)
+    _shown_passes = _Shown().tag(sync=True)
+    _shown_tables = _Shown().tag(sync=True)
+    _shown_stages = _Shown().tag(sync=True)
+    _shown_overlays = _Shown().tag(sync=True)
+    _shown_measured = _Shown().tag(sync=True)
     _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     _shown_panels = traitlets.Dict(PANELS_AT_FIRST).tag(sync=True)
-    height = traitlets.Int(None, allow_none=True, min=240, max=4000).tag(sync=True)
+    height = _Height(None, allow_none=True).tag(sync=True)
 
     def __init__(self, *, height: int | None) -> None:
         if not self._esm:
@@ -90,6 +116,15 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         """Set the traits to the present state."""
         raise NotImplementedError
 
+    def _catch_up(self) -> None:
+        """Refresh if the session has changed since the last time."""
+        raise NotImplementedError
+
+    def _catch_up_for_page(self) -> None:
+        # What a page gets beside a cell is older, and it asks again when it shows that.
+        if not is_beside_cells():
+            self._catch_up()
+
     def set_state(self, sync_data: object) -> None:
         """Take over the traits that a page may set, and no others."""
         title = "The page sent a value that is not allowed"
@@ -97,6 +132,8 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
             words = f"A state is an object with values of traits, got {type(sync_data).__name__}."
             self._show_error(title, words)
             return
+        # Not within it: a value that is not allowed would undo the refresh as well.
+        self._catch_up_for_page()
         try:
             super().set_state({name: value for name, value in sync_data.items() if name in _WRITABLE})
         except traitlets.TraitError as error:
@@ -143,7 +180,9 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         busy = self._busy(message.doing) if message.is_slow else contextlib.nullcontext()
         late = contextlib.suppress(GoneGraphError)
         with self._reporting(message.doing), busy, late:
+            self._catch_up()
             value = message.answer(self, **fields)
+            self._catch_up()
             if self._unanswered is not None:
                 is_file = isinstance(value, bytes)
                 answer = {"type": "answer", "request": self._unanswered, "value": None if is_file else value}

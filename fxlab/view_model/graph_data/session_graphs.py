@@ -41,8 +41,12 @@ class SessionGraphs:
         self.data.codes.forget_others(self._numbers["codes"].values())
         kept = {*self._numbers["alone"].values(), *self._numbers["merged"].values()}
         if self.data.forget_others(kept) > MOST_FORGOTTEN:
-            self.data = GraphData()
-            self._numbers = {kind: {} for kind in _KINDS}
+            self.clear()
+
+    def clear(self) -> None:
+        """Forget all graphs, so that everything is written again."""
+        self.data = GraphData()
+        self._numbers = {kind: {} for kind in _KINDS}
 
     def alone(self, stage: int) -> int:
         """Return the number of the graph of a stage."""

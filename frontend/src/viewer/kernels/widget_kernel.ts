@@ -22,6 +22,8 @@ export class WidgetKernel implements Kernel {
   readonly isFixed = false;
   data = new Data();
   isLost = false;
+  /** How many places show the widget: the kernel spares itself the work for one that is nowhere. */
+  places = 0;
   private readonly name = Math.random().toString(36).slice(2);
   private readonly waiting = new Map<string, Waiting>();
   private requests = 0;
@@ -89,6 +91,21 @@ export class WidgetKernel implements Kernel {
     });
   }
 
+  /** Tells the kernel of a place that shows the widget; returns a function that tells of its end. */
+  enter(): () => void {
+    const name = `${this.name}-${(this.requests += 1)}`;
+    const tell = (on: boolean): void => {
+      this.places += on ? 1 : -1;
+      try {
+        this.widget.send({ type: "place", name, on } satisfies Asked);
+      } catch {
+        // There is no kernel, or the widget is closed.
+      }
+    };
+    tell(true);
+    return () => tell(false);
+  }
+
   /** The kernel has stopped: nothing will come of what was asked, and whoever asked hears of it. */
   lose(): void {
     this.isLost = true;
@@ -152,7 +169,8 @@ export class FileWatch {
   private async look(): Promise<void> {
     if (this.kernel.isLost) return this.dispose();
     const { passes, status } = this.kernel.state;
-    if (this.isAsking || document.hidden || !passes.hasFiles || status.busy) return;
+    if (this.kernel.places === 0 || this.isAsking || document.hidden || !passes.hasFiles || status.busy)
+      return;
     this.isAsking = true;
     // A kernel that does not answer is asked no more.
     await this.kernel.ask({ type: "look-at-files" }).catch(() => {});
