@@ -155,9 +155,9 @@ def test_a_graph_break_is_a_remark_with_its_line_and_what_helps(record):
     assert session_remarks(record.sessions["graph 1, inference"])["remarks"] == []
 
 
-def test_what_a_compile_could_not_tell_is_a_remark(record):
-    session = copy.copy(record.sessions["graph 3, inference"])
-    session.remarks = ("<b>Nothing</b> is seen\nof it",)
+def test_what_a_compile_could_not_tell_is_a_remark(record, monkeypatch):
+    session = record.sessions["graph 3, inference"]
+    monkeypatch.setattr(session, "remarks", ("<b>Nothing</b> is seen\nof it",))
     found = session_remarks(session)
     assert found["about"] == "Parts of the compile are not shown"
     assert [told["what"] for told in found["remarks"]] == ["<b>Nothing</b> is seen of it"]

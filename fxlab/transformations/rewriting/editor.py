@@ -116,8 +116,8 @@ class Editor:
             before.prepend(node)
 
     def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
-        """Let users of ``old`` read ``new``, which others may read already; return these users."""
-        readers = tuple(old.users)
+        """Let users of ``old`` read ``new``, which may read it itself and have users; return these users."""
+        readers = tuple(user for user in old.users if user is not new)
         for reader in readers:
             given: Any = map_arg((reader.args, reader.kwargs), lambda node: new if node is old else node)
             self.change(reader, args=given[0], kwargs=given[1])

@@ -750,3 +750,20 @@ def test_a_match_that_returns_no_candidates_is_refused():
     for ask in (Forgets().candidates, Forgets().explain, Forgets().attempts, Forgets()):
         with pytest.raises(TypeError, match="match: expected an iterator of candidates, got None"):
             ask(graph_module)
+
+
+def test_users_of_a_node_read_one_instead_that_reads_it():
+    class Clamps(RewritePass):
+        def match(self, facts):
+            yield facts.graph_module.graph.find_nodes(op="call_method", target="sin")[0]
+
+        def rewrite(self, node, edit):
+            new = edit.insert_before(node.next, "call_method", "clamp", (node, -0.5, 0.5))
+            edit.read_instead(node, new)
+            return new
+
+    graph_module = fx.symbolic_trace(lambda x: (s := x.sin()).cos() + s)
+    before, clamps, x = graph_module.code, Clamps(), torch.randn(5)
+    s = x.sin().clamp(-0.5, 0.5)
+    assert torch.equal(clamps(graph_module)(x), s.cos() + s)
+    assert clamps(graph_module, reverse=True).code == before

@@ -161,7 +161,7 @@ def test_rewrites_that_mark_the_same_node_are_told_apart():
         def rewrite(self, candidate, edit):
             readers = super().rewrite(candidate, edit)
             if candidate.first.target is torch.cos:
-                candidate.first.target = torch.sin
+                edit.change(candidate.first, target=torch.sin)
             return readers
 
     class Model(nn.Module):

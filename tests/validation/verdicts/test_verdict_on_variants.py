@@ -143,9 +143,7 @@ def test_sessions_and_bisecting_take_variants():
     class Careless(fxlab.ChangeTrueDivToMulByInverse):
         def rewrite(self, candidate, edit):
             node = super().rewrite(candidate, edit)
-            with node.graph.inserting_after(node):
-                new = node.graph.call_method("clamp", (node, -9, 9))
-            node.replace_all_uses_with(new, lambda user: user is not new)
+            edit.read_instead(node, edit.insert_before(node.next, "call_method", "clamp", (node, -9, 9)))
             return node
 
     session = fxlab.Session(fx.symbolic_trace(lambda x: x / 2), X, passes=[Careless()])
