@@ -100,8 +100,11 @@ class Offer:
                 )
             pass_ = as_pass(asked, "pass_")
         given = str(pass_ if isinstance(pass_, str) else pass_.name)
-        if given in switches.offered and (given == pass_ or self._passes[given] is pass_):
-            return [given]
+        if given in switches.offered:
+            known = self._passes[given]
+            # What a called object counts or keeps changes its signature.
+            if given == pass_ or known is pass_ or getattr(known, "function", self) is asked:
+                return [given]
         signature = pass_ if isinstance(pass_, str) else pass_.signature
         # Equal passes have equal names, so passes of other names need no digest.
         for name in [given] if given in switches.offered else switches.offered:

@@ -106,6 +106,23 @@ def test_functions_defined_anew_win_as_well():
         assert called(session) is torch.sin
 
 
+def test_an_object_that_counts_its_calls_is_the_pass_that_it_was():
+    class Counts:
+        calls = 0
+
+        def __call__(self, gm):
+            self.calls += 1
+            for node in gm.graph.find_nodes(op="call_function", target=torch.relu):
+                node.target = torch.tanh
+
+    session, counts = Session(Net(), X), Counts()
+    session.apply(counts)
+    assert called(session) is torch.tanh
+    session.revert(counts)
+    assert session.graph_module is session.original
+    assert not session.applied
+
+
 def test_a_pass_with_other_arguments_still_needs_a_name():
     session = Session(Net(), X, passes=[fxlab.MergeLinears()])
     with pytest.raises(ValueError, match="offered already"):

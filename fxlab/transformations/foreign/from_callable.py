@@ -110,6 +110,12 @@ class CallableTransformation(JournaledTransformation):
         if isinstance(result, PassResult):
             result = result.graph_module
         if isinstance(result, GraphModule):
+            if (calling := _calling_class(result)) is not _calling_class(given):
+                raise TypeError(
+                    f"{self.name} must return a torch.fx.GraphModule that runs its graph. A "
+                    f"{calling.__name__} has a __call__ of its own, which no graph shows. Return what its "
+                    "graph is after that has run, such as torch.fx.GraphModule(module, module.graph)."
+                )
             return result
         if result is not None and not _is_report(result):
             raise TypeError(
@@ -118,6 +124,12 @@ class CallableTransformation(JournaledTransformation):
                 f"torch.fx.GraphModule or a PassResult. It returned a {type(result).__name__}."
             )
         return given
+
+
+def _calling_class(graph_module: GraphModule) -> type:
+    """Return the class whose ``__call__`` runs: torch gives one to the class that each graph module has."""
+    written = [cls for cls in type(graph_module).__mro__[1:] if not cls.__module__.startswith("fxlab.")]
+    return next(cls for cls in written if "__call__" in vars(cls))
 
 
 def _is_report(result: object) -> bool:

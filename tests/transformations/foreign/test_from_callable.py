@@ -29,6 +29,7 @@ from opaque_functions import (
     write_weights,
 )
 from torch import fx, nn
+from torch.fx.experimental.const_fold import split_const_subgraphs
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
@@ -38,6 +39,7 @@ from fxlab import (
     FuseBatchNorm2dInConv2d,
     MergeLinears,
     Session,
+    TransformationError,
     from_callable,
     from_exported,
     graph_diff,
@@ -331,6 +333,33 @@ def count_changes(gm):
 
 def pass_result(gm):
     return PassResult(gm, bool(replace_by_pattern(gm)))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")
+def test_a_result_that_does_more_than_its_graph_is_refused_and_its_graph_is_taken():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
+
+        def forward(self, x):
+            return x * (self.a + self.b)
+
+    def fold(gm):
+        folded = split_const_subgraphs(gm)
+        if is_folded:
+            folded.run_folding()
+        return fx.GraphModule(folded, folded.graph) if is_folded else folded
+
+    session, is_folded = Session(Net(), torch.randn(2, 3)), False
+    with pytest.raises(TransformationError, match="A FoldedGraphModule has a __call__ of its own"):
+        session.apply(fold)
+    is_folded = True
+    session.apply(fold)
+    assert [node.name for node in session.graph_module.graph.nodes][-2:] == ["mul", "output"]
+    assert session.verdict().agrees
+    session.revert(fold)
+    assert session.graph_module is session.original
 
 
 @pytest.mark.parametrize(
