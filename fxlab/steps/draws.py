@@ -35,5 +35,14 @@ def _follows_memory(device: torch.device) -> bool:
         return torch.equal(drawn(8, 1), drawn(1, 8).t())
 
 
-IN_LAYOUT = {_BERNOULLI: _bernoulli}
+def _random(
+    values: torch.Tensor, low: int, high: int | None = None, *, generator: torch.Generator | None = None
+) -> Any:
+    """Draw as ``random_`` does, by an operator that a call of Python can name: ``from`` is a keyword."""
+    if high is None or generator is not None:
+        return NotImplemented
+    return torch.randint_like(values, low, high)
+
+
+IN_LAYOUT = {_BERNOULLI: _bernoulli, getattr(torch.ops.aten.random, "from"): _random}
 """Other forms of operators that draw, for ``make_fx``."""

@@ -32,9 +32,17 @@ IMAGES = torch.randn(2, 3, 8, 8).to(**CHANNELS_LAST)
         (Drops(nn.Linear(6, 6), lambda values: values.permute(2, 0, 1)[1:]), torch.randn(3, 4, 6)),
         (nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), torch.randn(3, 4, 6)),
         (Drops(nn.Conv2d(3, 4, 3)).to(**CHANNELS_LAST), IMAGES),
+        (
+            Drops(nn.Linear(6, 6), lambda values: values * torch.empty_like(values).random_(2, 5)),
+            torch.randn(3, 6),
+        ),
+        (
+            Drops(nn.Linear(6, 6), lambda values: values * torch.empty_like(values.t()).random_(5).t()),
+            torch.randn(3, 6),
+        ),
     ],
 )
-def test_a_dropout_draws_in_the_layout_of_its_values(model, x):
+def test_numbers_are_drawn_in_the_layout_of_their_values(model, x):
     step = fxlab.trace_step(model, x, squared)
     session = fxlab.Session(step)
     torch.manual_seed(5)

@@ -482,6 +482,20 @@ def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(ki
         fxlab.trace_step(model, x, squared, optimizer=stepped(kind, model, x))
 
 
+def test_what_torch_cannot_record_is_told_with_the_line_of_the_model():
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.GRU(3, 3)
+
+        def forward(self, x):
+            packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4, 2]))
+            return self.layer(packed)[1]
+
+    with pytest.raises(fxlab.TraceError, match=r"yet. .at .*test_trace_step.py:\d+: return self"):
+        fxlab.trace_step(Packed(), torch.randn(4, 2, 3), squared)
+
+
 def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
     class Turned(nn.Module):
         def __init__(self):
