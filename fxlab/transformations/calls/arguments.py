@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import torch
@@ -62,14 +63,16 @@ def flat(value: Any) -> tuple[Any, ...]:
     return (value,)
 
 
-def call_arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def call_arguments(
+    called: Operator, node: Node, is_pattern: bool
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the arguments of a call by name, and defaults of others; ``None`` if its schema does not fit."""
     args, kwargs = node.args, node.kwargs
     if called.computes in ("view", "reshape", "expand", "permute") and len(args) > 1:
         rest = args[1] if len(args) == 2 else tuple(args[1:])
         key = "dims" if called.computes == "permute" else "shape"
         return {"self": args[0], key: rest}, {}
-    found = _signature(called, node)
+    found = _signature(called, node, is_pattern)
     if found is None:
         return None
     names, defaults = found
@@ -115,13 +118,14 @@ def _plain(value: Any) -> Any:
     return tuple(_plain(each) for each in value) if isinstance(value, tuple | list) else value
 
 
-def _signature(called: Operator, node: Node) -> _Signature | None:
+def _signature(called: Operator, node: Node, is_pattern: bool) -> _Signature | None:
     """Return the names of a call's parameters, and their defaults."""
     kinds = tuple(map(_kind, node.args))
     named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
-    key = called.name, called.function, kinds, named
+    is_indexed = is_pattern and any(user.target in (getitem, getattr) for user in node.users)
+    key = called.name, called.function, kinds, named, is_indexed
     if key not in _SIGNATURES:
-        found = _found_signature(called, kinds, dict(named))
+        found = _found_signature(called, kinds, dict(named), is_indexed)
         if found is not None:
             names, defaults = found
             renamed = {RENAMED.get(name, name): value for name, value in defaults.items()}
@@ -130,14 +134,21 @@ def _signature(called: Operator, node: Node) -> _Signature | None:
     return _SIGNATURES[key]
 
 
-def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, str]) -> _Signature | None:
+def _found_signature(
+    called: Operator, kinds: tuple[str, ...], named: dict[str, str], is_indexed: bool
+) -> _Signature | None:
     own = called.parameters
     is_python = called.function is not None and hasattr(called.function, "__code__")
     if is_python or (called.function is not None and not called.overloads):
         return (list(own), dict(own)) if len(kinds) <= len(own) and named.keys() <= own.keys() else None
     # A number stands for a tensor only where no operator takes a number: x.max(-1) has a dimension.
-    # An unknown value is rather a dimension than a truth value, as in x.std(dim).
-    overloads = sorted(called.overloads, key=lambda overload: _reads_as_bool(overload, kinds))
+    # An unknown value is rather a dimension than a truth value, as in x.std(dim); in a pattern also rather
+    # than a tensor, if the result is one of several, as in x.max(dim)[0].
+
+    def order(overload: Any) -> tuple[bool, bool]:
+        return _reads_as_bool(overload, kinds), is_indexed and len(overload._schema.returns) == 1
+
+    overloads = sorted(called.overloads, key=order)
     for tensors, overload in itertools.product((_TENSOR, _TENSOR_OR_NUMBER), overloads):
         arguments = overload._schema.arguments
         names = [argument.name for argument in arguments]

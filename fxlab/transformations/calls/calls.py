@@ -164,7 +164,7 @@ class Calls:
             return self._attribute(node)
         if called.computes == "getitem":
             return self._item(node)
-        found = call_arguments(called, node)
+        found = call_arguments(called, node, self.is_pattern)
         read = None if found is None else self._canonical(called.computes, found[0], node)
         if read is None or found is None:
             return None

@@ -339,6 +339,10 @@ def one_dimension(x, dim: int):
     return x.std(dim) + x.mean(dim)
 
 
+def range_along(x, dim):
+    return x.max(dim)[0] - x.min(dim).values
+
+
 def scaled_by_size(x):
     return x.sin() / x.size(-1) ** 0.5
 
@@ -352,6 +356,8 @@ SPELLINGS = [
     (lambda x, pad: F.max_pool2d(x, 2, padding=(pad, 1)), lambda x: F.max_pool2d(x, 2), False),
     (one_dimension, lambda x: x.std(2) + x.mean((2,)), True),
     (one_dimension, lambda x: x[:, :, :4].std(2) + x[:, :, :4].mean(3), False),
+    (range_along, lambda x: torch.max(x, dim=2)[0] - x.min(-2).values, True),
+    (range_along, lambda x: x.max(x.sin())[0] - x.min(x.sin())[0], False),
     (lambda x, y: x * y, lambda x: x * x, True),
     (lambda x, y: x * y, lambda x: x.square(), True),
     (lambda x, y: x * y, lambda x: x**3, False),
