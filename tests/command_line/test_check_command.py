@@ -72,3 +72,29 @@ def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, 
     torch.save({"x": torch.ones(2, 4)}, data)
     ended = fxlab("check", tiny, "--session", stack, "--data", data)
     assert (ended.code, "--data" in ended.err) == (2, True)
+
+
+def test_a_batch_that_failed_is_no_agreement(fxlab, tiny, tmp_path):
+    data = tmp_path / "batches.pt"
+    torch.save([torch.ones(2, 4), torch.ones(2, 5)], data)
+    ended = fxlab("check", tiny, "--passes", "merge-linears", "--data", data, "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["agrees"]) == (1, False)
+    assert "1 batch failed" in answer["reason"]
+
+
+def test_batches_that_are_missing_after_ctrl_c_are_not_judged(fxlab, tiny, tmp_path):
+    code = tmp_path / f"data_{tmp_path.name}.py"
+    code.write_text("""
+import torch
+
+class Data:
+    def __iter__(self):
+        yield torch.ones(2, 4)
+        raise KeyboardInterrupt
+
+data = Data()
+""")
+    ended = fxlab("check", tiny, "--passes", "merge-linears", "--data", f"{code}:data", "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["stopped"], answer["batches_judged"]) == (130, True, 1)

@@ -138,3 +138,13 @@ def test_a_file_whose_name_python_gives_to_another_module_is_refused(fxlab, tmp_
     (tmp_path / "json.py").write_text("net = None")
     ended = fxlab("trace", f"{tmp_path / 'json.py'}:net")
     assert (ended.code, "another module json" in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize("status", ["0", "3", ""])
+def test_code_that_ends_python_gives_no_answer(fxlab, tmp_path, status):
+    code = tmp_path / f"ends_{tmp_path.name}.py"
+    code.write_text(f"import sys\n\ndef make():\n    sys.exit({status})\n")
+    ended = fxlab("verdict", f"{code}:make", "--passes", "all")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("fxlab: SystemExit")
+    assert f"({code.name}:4): this code ends Python" in ended.err

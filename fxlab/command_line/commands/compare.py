@@ -72,7 +72,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         facts = {
             "reference": given[0][1],
             "candidate": given[1][1],
-            **facts_of(found.verdict),
+            **facts_of(found.verdict, found.agrees),
             "first": first and first.candidate,
             "first_in_reference": first and first.reference,
             "first_in_words": first and str(first),

@@ -93,9 +93,12 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     batches = given_batches(path, torch.device("cpu") if first is None else first.device)
     with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
         evaluation = evaluate(session, batches)
-    facts = {**facts_of(evaluation.verdict), "batches_judged": len(evaluation.batches)}
+    facts = {**facts_of(evaluation.verdict, evaluation.agrees), "batches_judged": len(evaluation.batches)}
     tables = {"batches": evaluation.batches, "measures": evaluation.table()}
-    return facts, tables, code_of(evaluation.verdict, evaluation.agrees)
+    code = code_of(evaluation.verdict, evaluation.agrees)
+    if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
+        code = ExitCode.INTERRUPTED
+    return {**facts, "stopped": evaluation.stopped}, tables, code
 
 
 def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -131,4 +134,4 @@ def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         facts |= {"verdict": None, "reason": words}
         return Answer(facts, {"passes": pass_table(session)}), ExitCode.DONE
     tables = {"outputs": verdict.table, "passes": pass_table(session)}
-    return Answer({**facts, **facts_of(verdict)}, tables), code_of(verdict, verdict.agrees)
+    return Answer({**facts, **facts_of(verdict, verdict.agrees)}, tables), code_of(verdict, verdict.agrees)

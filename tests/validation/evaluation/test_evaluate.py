@@ -133,6 +133,11 @@ def test_a_metric_that_raises_is_no_agreement(session):
     assert not found.agrees
 
 
+def test_plain_values_tell_of_a_batch_that_failed(session):
+    found = evaluate(session, [*rows(1), torch.ones(1)])
+    assert (found.agrees, found.verdict.agrees, found.as_dict()["agrees"]) == (False, True, False)
+
+
 def test_refused_batches_are_counted_and_named():
     class Halves(nn.Module):
         def forward(self, x):
