@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from fxlab.results import json_values
 from fxlab.units import with_unit
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ class Answer:
             shown = {name: table.head(top) for name, table in self.tables.items()}
             replace(self, tables=shown).write(file, format)
         elif format == "json":
-            tables = {name: _records(table) for name, table in self.tables.items()}
-            facts = {name: None if _is_not_finite(value) else value for name, value in self.facts.items()}
-            file.write(json.dumps({**facts, **tables}, indent=2) + "\n")
+            tables = {name: _flat(table).to_dict("records") for name, table in self.tables.items()}
+            file.write(json.dumps(json_values({**self.facts, **tables}), indent=2) + "\n")
         elif format == "csv":
             table = next(iter(self.tables.values()))
             file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
@@ -71,12 +70,6 @@ def _flat(table: pd.DataFrame) -> pd.DataFrame:
     return table if table.index.name is None else table.reset_index()
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    # pandas writes NaN, which JSON does not have, as null.
-    records: list[dict[str, Any]] = json.loads(_flat(table).to_json(orient="records", default_handler=str))
-    return records
-
-
 def _table_text(table: pd.DataFrame) -> str:
     if table.empty:
         return "  none"
@@ -87,10 +80,6 @@ def _table_text(table: pd.DataFrame) -> str:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _is_not_finite(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _words(name: str) -> str:
