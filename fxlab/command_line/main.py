@@ -208,7 +208,7 @@ def command_parser() -> argparse.ArgumentParser:
 
     words = "Apply a saved stack of passes, or some by name, to a model, and tell whether it is the same."
     check = command("check", words)
-    words = "what `session.save` or `fxlab report --save` wrote, for --passes"
+    words = "what `session.save` or `fxlab report --save` wrote; --passes then gives its passes in code"
     check.add_argument("--session", metavar="FILE", help=words)
     words = "a list of batches, written by torch.save, to judge it on; one batch if left out"
     check.add_argument("--data", metavar="FILE", help=words)

@@ -45,6 +45,12 @@ def test_nodes_are_listed_by_module_and_bounded(fxlab, made):
     assert "fuse-batch-norm2d-in-conv2d" in {row["marks"] for row in fused["nodes"]}
 
 
+def test_passes_are_named_beside_the_model_and_by_the_option(fxlab, made):
+    command = "explain", f"{made}:make", "remove-identities", "--passes", "fuse-batch-norm2d"
+    rows = json.loads(fxlab(*command, "--json").out)["candidates"]
+    assert {row["pass"] for row in rows} == {"remove-identities", "fuse-batch-norm2d-in-conv2d"}
+
+
 def test_candidates_and_reasons_are_those_of_a_session(fxlab, made):
     explained = json.loads(fxlab("explain", f"{made}:make", "--passes", "all", "--json").out)
     assert {(row["node"], row["pass"]) for row in explained["candidates"]} >= {

@@ -74,6 +74,24 @@ def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, 
     assert (ended.code, "--data" in ended.err) == (2, True)
 
 
+def test_a_saved_stack_is_given_its_own_passes_and_no_others(fxlab, tiny, stack, tmp_path):
+    code, own = tmp_path / f"own_{tmp_path.name}.py", tmp_path / "own.json"
+    code.write_text("def doubled(graph_module):\n    pass\n\ndef halved(graph_module):\n    pass\n")
+    assert fxlab("report", tiny, "--passes", f"merge,{code}:doubled", "--save", own).code == 0
+    ended = fxlab("check", tiny, "--session", own, "--passes", f"{code}:doubled", "--strict", "--json")
+    assert ended.code == 0, ended.err
+    assert [row["pass"] for row in json.loads(ended.out)["passes"]] == ["merge-linears", "doubled"]
+    assert "--passes file.py:name" in fxlab("check", tiny, "--session", own).err
+    for other in ("fuse-attention", f"{code}:halved"):
+        ended = fxlab("check", tiny, "--session", stack, "--passes", other)
+        assert (ended.code, f"{stack} does not switch on" in ended.err) == (2, True)
+
+
+def test_strict_needs_a_saved_stack(fxlab, tiny):
+    ended = fxlab("check", tiny, "--passes", "all", "--strict")
+    assert (ended.code, "--strict: expected a saved stack" in ended.err) == (2, True)
+
+
 def test_a_batch_that_failed_is_no_agreement(fxlab, tiny, tmp_path):
     data = tmp_path / "batches.pt"
     torch.save([torch.ones(2, 4), torch.ones(2, 5)], data)
