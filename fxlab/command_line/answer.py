@@ -19,7 +19,7 @@ WIDEST_CELL = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """Facts and tables; JSON holds all of them, CSV the first table."""
+    """Facts and tables; JSON holds all of them, CSV the first table, or the facts where there is none."""
 
     facts: dict[str, Any]
     """Name -> string, number, ``None`` or a list of these."""
@@ -37,10 +37,16 @@ class Answer:
             tables = {name: _flat(table).to_dict("records") for name, table in self.tables.items()}
             file.write(json.dumps(json_values({**self.facts, **tables}), indent=2) + "\n")
         elif format == "csv":
-            table = next(iter(self.tables.values()))
-            file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
+            table = _flat(next(iter(self.tables.values()), self._facts_table()))
+            file.write(visible(table.to_csv(index=False, lineterminator="\n")))
         else:
             file.write(visible(self._text()))
+
+    def _facts_table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        lists = {name: _value(value) for name, value in self.facts.items() if isinstance(value, list)}
+        return pd.DataFrame([self.facts | lists])
 
     def _text(self) -> str:
         known = {name: value for name, value in self.facts.items() if value not in (None, [])}

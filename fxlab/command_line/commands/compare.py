@@ -31,7 +31,7 @@ def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tup
     with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
         found = compared_weights(reference, candidate)
     odd = [weight for weight in found if weight.is_odd]
-    facts = {"reference": reference, "candidate": candidate, "weights": len(found), "odd": len(odd)}
+    facts = {"reference": reference, "candidate": candidate, "compared_weights": len(found), "odd": len(odd)}
     code = ExitCode.DIFFERENT if odd else ExitCode.DONE if found else ExitCode.NOT_COMPARED
     return Answer(facts, {"weights": table_of(odd if options.format == "text" else found)}), code
 
