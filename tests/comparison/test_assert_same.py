@@ -20,6 +20,12 @@ def test_models_that_agree_pass_and_others_name_the_place(tmp_path):
     assert page.exists()
 
 
+def test_a_report_that_cannot_be_written_is_told_before_models_differ(tmp_path):
+    for report, error in ((tmp_path / "no" / "page.html", OSError), ("page.txt", ValueError), (3, TypeError)):
+        with pytest.raises(error, match=r"^report: "):
+            fxlab.assert_same(nn.Identity(), nn.Identity(), torch.ones(2), report=report)
+
+
 def test_failed_tests_leave_reports_of_their_sessions_and_comparisons(pytester, tmp_path):
     pytester.makepyfile("""
         import pytest, torch
