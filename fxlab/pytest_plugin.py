@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import warnings
+import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,14 +74,18 @@ def fxlab_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Sess
 
 
 def _write_reports(request: pytest.FixtureRequest, made: Sequence[Session | Comparison]) -> None:
-    folder = request.config.getoption("--fxlab-reports")
-    if folder is None or not request.node.stash.get(_FAILED, False):
+    option = request.config.getoption("--fxlab-reports")
+    if option is None or not request.node.stash.get(_FAILED, False):
         return
-    name = re.sub(r"\W+", "-", request.node.nodeid).strip("-")
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder = request.config.invocation_params.dir / option  # a test may be in another directory now
+    test, _, parameters = request.node.nodeid.partition("[")
+    name = re.sub(r"\W+", "-", f"{test}-{parameters}").strip("-")
+    if re.search(r"\W", parameters.removesuffix("]")):  # "a-b" and "a.b" would be one file
+        name += f"-{zlib.crc32(parameters.encode()):08x}"
     for number, each in enumerate(made, 1):
-        file = Path(folder) / f"{name}{f'-{number}' if len(made) > 1 else ''}.html"
+        file = folder / f"{name}{f'-{number}' if len(made) > 1 else ''}.html"
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             each.report(file)
         except Exception as error:  # a report is no reason for another failure
             warnings.warn(f"There is no report of {name}: {error}", stacklevel=1)

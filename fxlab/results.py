@@ -103,7 +103,7 @@ class Result(OtherNames):
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return :meth:`as_dict` as JSON, and write it to a file if a path is given."""
-        text = json.dumps(self.as_dict(), indent=2, default=str) + "\n"
+        text = json.dumps(json_values(self.as_dict()), indent=2) + "\n"
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -156,6 +156,11 @@ class Judged(Result):
         """Raise an ``AssertionError`` in its words if it is not true."""
         if not self:
             raise AssertionError(str(self))
+
+
+def json_values(value: Any) -> Any:
+    """Return a value as JSON has it: exact numbers, ``None`` for NaN and infinities, text for the rest."""
+    return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
 
 
 def _plain(value: Any) -> Any:

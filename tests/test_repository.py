@@ -51,21 +51,31 @@ def test_nothing_is_wrong_with_the_workflows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "verdict"), [("made.py:model --passes remove-id", 0, "same bits"), ("", 2, "none")]
+    ("command", "code", "verdict", "page"),
+    [
+        ("verdict made.py:model --passes remove-id", 0, "same bits", True),
+        ("verdict made.py:model --title 'two words' \\\n\n  --passes remove-id\n", 0, "same bits", True),
+        ("nodes made.py:model", 0, "none", False),
+        ("compile script.py -- --json -o mine", 5, "none", False),
+        ("verdict", 2, "none", False),
+        ("", 2, "none", False),
+    ],
 )
-def test_the_action_tells_the_verdict_and_ends_as_the_command(tmp_path, arguments, code, verdict) -> None:
+def test_the_action_tells_the_verdict_and_ends_as_the_command(tmp_path, command, code, verdict, page) -> None:
     run = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][1]["run"]
     text = "import torch\nmodel = torch.nn.Sequential(torch.nn.Dropout()).eval(), torch.ones(2)\n"
     (tmp_path / "made.py").write_text(text)
+    (tmp_path / "script.py").write_text("import sys\nassert sys.argv[1:] == ['--json', '-o', 'mine']\n")
     environment = os.environ | {
-        "COMMAND": f"verdict {arguments}",
+        "COMMAND": command,
         "GITHUB_OUTPUT": str(tmp_path / "output"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    done = subprocess.run(["bash", "-e", "-c", run], cwd=tmp_path, env=environment, capture_output=True)
+    bash = ["bash", "-e", "-o", "pipefail", "-c", run]
+    done = subprocess.run(bash, cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == code, done.stderr
     assert (tmp_path / "output").read_text() == f"verdict={verdict}\n"
-    assert (tmp_path / "fxlab-report.html").exists() == (code == 0)
+    assert (tmp_path / "fxlab-report.html").exists() == page
 
 
 def test_the_hook_names_a_command_that_there_is() -> None:

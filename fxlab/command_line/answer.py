@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from fxlab.results import json_values
 from fxlab.units import with_unit
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WIDEST_CELL = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """Facts and tables; JSON holds all of them, CSV the first table."""
+    """Facts and tables; JSON holds all of them, CSV the first table, or the facts where there is none."""
 
     facts: dict[str, Any]
     """Name -> string, number, ``None`` or a list of these."""
@@ -34,14 +34,19 @@ class Answer:
             shown = {name: table.head(top) for name, table in self.tables.items()}
             replace(self, tables=shown).write(file, format)
         elif format == "json":
-            tables = {name: _records(table) for name, table in self.tables.items()}
-            facts = {name: None if _is_not_finite(value) else value for name, value in self.facts.items()}
-            file.write(json.dumps({**facts, **tables}, indent=2) + "\n")
+            tables = {name: _flat(table).to_dict("records") for name, table in self.tables.items()}
+            file.write(json.dumps(json_values({**self.facts, **tables}), indent=2) + "\n")
         elif format == "csv":
-            table = next(iter(self.tables.values()))
-            file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
+            table = _flat(next(iter(self.tables.values()), self._facts_table()))
+            file.write(visible(table.to_csv(index=False, lineterminator="\n")))
         else:
             file.write(visible(self._text()))
+
+    def _facts_table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        lists = {name: _value(value) for name, value in self.facts.items() if isinstance(value, list)}
+        return pd.DataFrame([self.facts | lists])
 
     def _text(self) -> str:
         known = {name: value for name, value in self.facts.items() if value not in (None, [])}
@@ -71,12 +76,6 @@ def _flat(table: pd.DataFrame) -> pd.DataFrame:
     return table if table.index.name is None else table.reset_index()
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    # pandas writes NaN, which JSON does not have, as null.
-    records: list[dict[str, Any]] = json.loads(_flat(table).to_json(orient="records", default_handler=str))
-    return records
-
-
 def _table_text(table: pd.DataFrame) -> str:
     if table.empty:
         return "  none"
@@ -87,10 +86,6 @@ def _table_text(table: pd.DataFrame) -> str:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _is_not_finite(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _words(name: str) -> str:

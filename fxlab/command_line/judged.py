@@ -20,18 +20,18 @@ def judged(session: Session, has_data: bool) -> tuple[dict[str, Any], dict[str, 
         return {"verdict": None, "reason": "without weights nothing was compared"}, {}, ExitCode.DONE
     with ends_with(ExitCode.NOT_COMPARED, Exception, hint="The outputs were not compared."):
         verdict = session.verdict()
-    facts = facts_of(verdict)
+    facts = facts_of(verdict, verdict.agrees)
     code = code_of(verdict, verdict.agrees)
     if code is ExitCode.DIFFERENT:
         facts["different_since"] = _first_that_differs(session).name
     return facts, {"outputs": verdict.table}, code
 
 
-def facts_of(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict in a few facts."""
+def facts_of(verdict: Verdict, agrees: bool) -> dict[str, Any]:
+    """Return a verdict in a few facts; ``agrees`` is that of the result that it belongs to."""
     return {
         "verdict": str(verdict.status),
-        "agrees": verdict.agrees,
+        "agrees": agrees,
         "ratio": verdict.ratio,
         "reason": verdict.reason,
         "compared_elements": verdict.compared,

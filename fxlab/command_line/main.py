@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from fxlab._version import __version__
+from fxlab.author_frames import placed_words
 from fxlab.checks import file_to_write
 from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
@@ -71,6 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt as error:
         return _failed("interrupted", ExitCode.INTERRUPTED, error if options.traceback else None)
+    except SystemExit as end:  # of a model's or pass's code, whose status would be taken for the answer
+        words = 'this code ends Python, so there is no answer. Keep it under `if __name__ == "__main__"`.'
+        told = end if options.traceback else None
+        return _failed(f"{placed_words(end)}: {words}", ExitCode.BAD_USAGE, told)
     except CommandError as error:
         # Its own words are the last line in any case.
         cause = (error.__cause__ or error) if options.traceback else None
@@ -203,7 +208,7 @@ def command_parser() -> argparse.ArgumentParser:
 
     words = "Apply a saved stack of passes, or some by name, to a model, and tell whether it is the same."
     check = command("check", words)
-    words = "what `session.save` or `fxlab report --save` wrote, for --passes"
+    words = "what `session.save` or `fxlab report --save` wrote; --passes then gives its passes in code"
     check.add_argument("--session", metavar="FILE", help=words)
     words = "a list of batches, written by torch.save, to judge it on; one batch if left out"
     check.add_argument("--data", metavar="FILE", help=words)

@@ -51,8 +51,11 @@ class Source:
 
     @property
     def has_data(self) -> bool:
-        """Whether it has weights, so that it can be run."""
-        return not any(tensor.is_meta for tensor in (*self.model.parameters(), *self.model.buffers()))
+        """Whether it has weights, and its inputs numbers, so that it can be run."""
+        from fxlab.values.tensors import tensor_leaves
+
+        tensors = *self.model.parameters(), *self.model.buffers(), *tensor_leaves(self.inputs)
+        return not any(tensor.is_meta for tensor in tensors)
 
 
 def loaded(options: argparse.Namespace) -> Source:

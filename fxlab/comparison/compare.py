@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.fx import GraphModule
 
-from fxlab.checks import flag, unexpected
+from fxlab.checks import file_to_write, flag, unexpected
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs
@@ -250,6 +250,8 @@ def assert_same(
     ------
     AssertionError
         If they differ: the differing outputs, the place where that begins, and weights that differ.
+    TypeError, ValueError, OSError
+        If ``report`` is no HTML file in a folder that exists, also of models that are the same.
 
     Examples
     --------
@@ -257,6 +259,8 @@ def assert_same(
     >>> linear = torch.nn.Linear(4, 2)
     >>> assert_same(linear, lambda x: x @ linear.weight.T + linear.bias, torch.ones(3, 4))
     """
+    if report is not None:  # first: its error must not take the place of the difference
+        file_to_write(report, "report", ".html", ".htm")
     found: Comparison = fitted(compare, (reference, candidate, inputs), options)
     if not found.agrees:
         where = f"\nReport: {found.report(report)}" if report is not None else ""

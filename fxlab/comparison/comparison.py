@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import line_of, module_path, target_text, upstream
 from fxlab.operators import computes
-from fxlab.results import Judged, OtherNames, table_property
+from fxlab.results import Judged, OtherNames, json_values, table_property
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
@@ -399,7 +398,7 @@ class Comparison(Judged):
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads(table.reset_index().to_json(orient="records"))
+    records: list[dict[str, Any]] = json_values(table.reset_index().to_dict("records"))
     return records
 
 

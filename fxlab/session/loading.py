@@ -141,8 +141,11 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     model = saved["model"]
     if (was := model.get("class")) != now["model"]["class"]:
         found.append(f"a {saved_file.shown(was)} in the file, a {now['model']['class']} here")
-    words = {"parameters": "names, shapes or dtypes of parameters and buffers", "graph": "the graph"}
-    found += [f"{what} differ" for key, what in words.items() if model.get(key) != now["model"][key]]
+    words = {
+        "parameters": "names, shapes or dtypes of parameters and buffers differ",
+        "graph": "the graph differs",
+    }
+    found += [what for key, what in words.items() if model.get(key) != now["model"][key]]
     if model.get("graph") == now["model"]["graph"] and saved["transformed"] != now["transformed"]:
         found.append("the passes make another graph of the same one")
     return found

@@ -20,7 +20,9 @@ from fxlab.values.lazy import LazyTensor, is_lazy
 
 NUMBERS = (bool, int, float, complex)
 SIMPLE = (str, bytes, type(None), type, torch.dtype, torch.device, enum.Enum)
-LEAVES = (torch.Tensor, *NUMBERS, *SIMPLE, ModuleType)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""The classes of numbers that are computed from sizes that vary."""
+LEAVES = (torch.Tensor, *NUMBERS, *SYMBOLIC, *SIMPLE, ModuleType)
 
 
 def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
@@ -36,6 +38,9 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
             found[path or "output"] = value
         elif isinstance(value, NUMBERS) or _is_array(value):
             found[path or "output"] = torch.tensor(value, device="cpu")
+        elif isinstance(value, SYMBOLIC):  # of which torch.tensor would take the number of this run
+            dtype = torch.tensor((0, 0.0, False)[SYMBOLIC.index(type(value))]).dtype
+            found[path or "output"] = torch.scalar_tensor(cast("int", value), dtype=dtype, device="cpu")
     return found
 
 
@@ -206,7 +211,7 @@ def known_number(number: Any) -> int | float | bool | str:
     ``number``: a number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]``
     are. Returns the number; the symbol's name if it depends on data.
     """
-    if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(number, SYMBOLIC):
         number = number.node.hint if number.node.has_hint() else str(number)
     return cast("int | float | bool | str", number)
 

@@ -1,5 +1,7 @@
 """``fxlab nodes``, ``explain`` and ``why-not``, and passes in Python code."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -43,6 +45,20 @@ def test_nodes_are_listed_by_module_and_bounded(fxlab, made):
     assert (ended.code, "no node or module named 'nope'. (--module)" in ended.err) == (2, True)
     fused = json.loads(fxlab("nodes", f"{made}:make", "--json", "--passes", "fuse-batch-norm2d").out)
     assert "fuse-batch-norm2d-in-conv2d" in {row["marks"] for row in fused["nodes"]}
+
+
+def test_csv_has_the_facts_where_there_is_no_table(fxlab, made):
+    ended = fxlab("bisect", f"{made}:make", "--passes", f"{made}:double", "--format", "csv")
+    assert ended.code == 1
+    assert next(csv.DictReader(io.StringIO(ended.out)))["different_since"] == "double"
+    ended = fxlab("draw", f"{made}:make", "-o", "graph.svg", "--format", "csv")
+    assert (ended.code, next(csv.DictReader(io.StringIO(ended.out)))["picture"]) == (0, "graph.svg")
+
+
+def test_passes_are_named_beside_the_model_and_by_the_option(fxlab, made):
+    command = "explain", f"{made}:make", "remove-identities", "--passes", "fuse-batch-norm2d"
+    rows = json.loads(fxlab(*command, "--json").out)["candidates"]
+    assert {row["pass"] for row in rows} == {"remove-identities", "fuse-batch-norm2d-in-conv2d"}
 
 
 def test_candidates_and_reasons_are_those_of_a_session(fxlab, made):

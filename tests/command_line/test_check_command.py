@@ -72,3 +72,47 @@ def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, 
     torch.save({"x": torch.ones(2, 4)}, data)
     ended = fxlab("check", tiny, "--session", stack, "--data", data)
     assert (ended.code, "--data" in ended.err) == (2, True)
+
+
+def test_a_saved_stack_is_given_its_own_passes_and_no_others(fxlab, tiny, stack, tmp_path):
+    code, own = tmp_path / f"own_{tmp_path.name}.py", tmp_path / "own.json"
+    code.write_text("def doubled(graph_module):\n    pass\n\ndef halved(graph_module):\n    pass\n")
+    assert fxlab("report", tiny, "--passes", f"merge,{code}:doubled", "--save", own).code == 0
+    ended = fxlab("check", tiny, "--session", own, "--passes", f"{code}:doubled", "--strict", "--json")
+    assert ended.code == 0, ended.err
+    assert [row["pass"] for row in json.loads(ended.out)["passes"]] == ["merge-linears", "doubled"]
+    assert "--passes file.py:name" in fxlab("check", tiny, "--session", own).err
+    for other in ("fuse-attention", f"{code}:halved"):
+        ended = fxlab("check", tiny, "--session", stack, "--passes", other)
+        assert (ended.code, f"{stack} does not switch on" in ended.err) == (2, True)
+
+
+def test_strict_needs_a_saved_stack(fxlab, tiny):
+    ended = fxlab("check", tiny, "--passes", "all", "--strict")
+    assert (ended.code, "--strict: expected a saved stack" in ended.err) == (2, True)
+
+
+def test_a_batch_that_failed_is_no_agreement(fxlab, tiny, tmp_path):
+    data = tmp_path / "batches.pt"
+    torch.save([torch.ones(2, 4), torch.ones(2, 5)], data)
+    ended = fxlab("check", tiny, "--passes", "merge-linears", "--data", data, "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["agrees"]) == (1, False)
+    assert "1 batch failed" in answer["reason"]
+
+
+def test_batches_that_are_missing_after_ctrl_c_are_not_judged(fxlab, tiny, tmp_path):
+    code = tmp_path / f"data_{tmp_path.name}.py"
+    code.write_text("""
+import torch
+
+class Data:
+    def __iter__(self):
+        yield torch.ones(2, 4)
+        raise KeyboardInterrupt
+
+data = Data()
+""")
+    ended = fxlab("check", tiny, "--passes", "merge-linears", "--data", f"{code}:data", "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["stopped"], answer["batches_judged"]) == (130, True, 1)

@@ -112,6 +112,7 @@ def test_files_of_weights_are_compared_without_code(fxlab, tmp_path):
     ended = fxlab("compare", tmp_path / "a.pt", tmp_path / "b.pt", "--json")
     answer = json.loads(ended.out)
     assert ended.code == 0
+    assert answer["compared_weights"] == len(answer["weights"])
     assert {row["weight"]: row["status"] for row in answer["weights"]} == {
         "layer.weight": "transposed",
         "layer.bias": "equal",

@@ -138,3 +138,21 @@ def test_a_file_whose_name_python_gives_to_another_module_is_refused(fxlab, tmp_
     (tmp_path / "json.py").write_text("net = None")
     ended = fxlab("trace", f"{tmp_path / 'json.py'}:net")
     assert (ended.code, "another module json" in ended.err) == (2, True), ended.err
+
+
+def test_a_model_without_weights_of_its_own_is_not_run_on_inputs_without_numbers(fxlab, tmp_path):
+    code = tmp_path / f"no_weights_{tmp_path.name}.py"
+    code.write_text("import torch\ndef make():\n    return torch.nn.Identity(), torch.ones(2)\n")
+    ended = fxlab("verdict", f"{code}:make", "--meta", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["verdict"] is None
+
+
+@pytest.mark.parametrize("status", ["0", "3", ""])
+def test_code_that_ends_python_gives_no_answer(fxlab, tmp_path, status):
+    code = tmp_path / f"ends_{tmp_path.name}.py"
+    code.write_text(f"import sys\n\ndef make():\n    sys.exit({status})\n")
+    ended = fxlab("verdict", f"{code}:make", "--passes", "all")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("fxlab: SystemExit")
+    assert f"({code.name}:4): this code ends Python" in ended.err

@@ -19,6 +19,20 @@ def test_passes_that_agree_end_with_0(fxlab, config_file):
     assert {row["output"] for row in answer["outputs"]} == {"last_hidden_state", "pooler_output"}
 
 
+def test_json_and_csv_have_the_same_numbers(fxlab, tiny):
+    command = "report", tiny, "--passes", "fuse-bias"
+    rows = json.loads(fxlab(*command, "--json").out)["outputs"]
+    told = [*csv.DictReader(io.StringIO(fxlab(*command, "--format", "csv").out))]
+    numbers = [
+        (row[name], float(text[name]))
+        for row, text in zip(rows, told, strict=True)
+        for name in row
+        if isinstance(row[name], float)
+    ]
+    assert all(number == read for number, read in numbers)
+    assert any(0 < number < 1e-6 for number, _ in numbers)
+
+
 def test_without_passes_the_model_is_itself(fxlab, tiny):
     answer = json.loads(fxlab("report", tiny, "--format", "json").out)
     assert answer["verdict"] == "same bits"

@@ -58,6 +58,31 @@ def test_a_file_computes_what_the_model_does_at_other_sizes_too(session, file):
         assert torch.equal(total, expected["sizes"][0])
 
 
+class SizesOf(nn.Module):
+    def forward(self, x):
+        rows = x.shape[0]
+        return x + 1, rows, rows / 4, rows > 2, len(x[x > 0]), 7
+
+
+def test_numbers_that_depend_on_sizes_follow_them_in_the_file(tmp_path):
+    file = fxlab.export(session_of(SizesOf(), torch.ones(3, 4)), tmp_path / "sizes.pt2")
+    assert file.verdict.same_bits
+    x = torch.ones(6, 4)
+    told = torch.export.load(file.path).module()(x)
+    assert [number.item() for number in told[1:]] == [*SizesOf()(x)[1:]] == [6, 1.5, True, 24, 7]
+
+
+@pytest.mark.parametrize("output", [None, ()])
+def test_a_model_that_returns_nothing_is_refused(tmp_path, output):
+    class Silent(nn.Module):
+        def forward(self, x):
+            return output
+
+    with pytest.raises(ValueError, match="returns no tensors or numbers"):
+        fxlab.export(session_of(Silent(), torch.ones(3, 4)), tmp_path / "silent.pt2")
+    assert not (tmp_path / "silent.pt2").exists()
+
+
 def test_it_is_judged_by_the_model_without_passes(file):
     assert file.verdict.agrees
     assert file.verdict.table.index.tolist() == ["y", "sizes_0"]

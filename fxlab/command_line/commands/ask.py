@@ -64,7 +64,8 @@ def _answer(
     *,
     apply: bool = True,
 ) -> tuple[Answer, ExitCode]:
-    passes, names = chosen_passes(options.passes or getattr(options, "named", None))
+    words = [each for each in (getattr(options, "named", None), options.passes) if each is not None]
+    passes, names = chosen_passes(",".join(words) if words else None)
     if not apply and not names:
         raise CommandError("--passes: expected names of passes, or `all`.")
     with Progress(3 + len(names) * apply, verbose=options.verbose) as progress:

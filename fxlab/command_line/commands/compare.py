@@ -31,7 +31,7 @@ def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tup
     with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
         found = compared_weights(reference, candidate)
     odd = [weight for weight in found if weight.is_odd]
-    facts = {"reference": reference, "candidate": candidate, "weights": len(found), "odd": len(odd)}
+    facts = {"reference": reference, "candidate": candidate, "compared_weights": len(found), "odd": len(odd)}
     code = ExitCode.DIFFERENT if odd else ExitCode.DONE if found else ExitCode.NOT_COMPARED
     return Answer(facts, {"weights": table_of(odd if options.format == "text" else found)}), code
 
@@ -72,7 +72,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         facts = {
             "reference": given[0][1],
             "candidate": given[1][1],
-            **facts_of(found.verdict),
+            **facts_of(found.verdict, found.agrees),
             "first": first and first.candidate,
             "first_in_reference": first and first.reference,
             "first_in_words": first and str(first),

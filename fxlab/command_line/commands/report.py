@@ -14,6 +14,7 @@ from fxlab.command_line.model_source import Source, given_batches, loaded
 from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
 from fxlab.command_line.progress import Progress
 from fxlab.session import Session, TransformationError, load_session
+from fxlab.transformations import Transformation
 
 
 def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -46,15 +47,23 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     if options.session is None:
         if options.passes is None:
             raise CommandError("--session: expected a saved stack, or --passes.")
+        if options.strict:
+            raise CommandError("--strict: expected a saved stack to compare with (--session), got --passes.")
         options.save = None
         return report(options)
+    passes, named = chosen_passes(options.passes)
     with Progress(4 + bool(options.output), verbose=options.verbose) as progress:
         with progress.step("load"):
             source = loaded(options)
         with progress.step("trace"):
             model, inputs = traced(source, options)
         with progress.step("passes"):
-            session, differences = _loaded_session(options.session, model, inputs)
+            session, differences = _loaded_session(options.session, model, inputs, passes)
+        if left := [name for name in named if not session.is_on(name)]:
+            raise CommandError(
+                f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
+                "leave it out to judge others."
+            )
         with progress.step("compare"):
             found, tables, code = _judged(session, source, options)
         facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
@@ -63,15 +72,18 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         return _written(options, progress, session, Answer(facts, tables)), code
 
 
-def _loaded_session(path: str, model: Any, inputs: Any) -> tuple[Session, list[str]]:
+def _loaded_session(
+    path: str, model: Any, inputs: Any, passes: list[Transformation]
+) -> tuple[Session, list[str]]:
     """Return the session, and in words its differences from the one that was saved."""
     with (
         warnings.catch_warnings(record=True) as caught,
         ends_with(ExitCode.PASS_FAILED, TransformationError),
-        ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(--session)"),
+        ends_with(ExitCode.BAD_USAGE, OSError, hint="(--session)"),
+        ends_with(ExitCode.BAD_USAGE, ValueError, hint="(--session; passes in code: --passes file.py:name)"),
     ):
         warnings.simplefilter("always", RuntimeWarning)
-        session = load_session(path, model, inputs)
+        session = load_session(path, model, inputs, passes=passes)
     return session, [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
 
 
@@ -93,9 +105,12 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     batches = given_batches(path, torch.device("cpu") if first is None else first.device)
     with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
         evaluation = evaluate(session, batches)
-    facts = {**facts_of(evaluation.verdict), "batches_judged": len(evaluation.batches)}
+    facts = {**facts_of(evaluation.verdict, evaluation.agrees), "batches_judged": len(evaluation.batches)}
     tables = {"batches": evaluation.batches, "measures": evaluation.table()}
-    return facts, tables, code_of(evaluation.verdict, evaluation.agrees)
+    code = code_of(evaluation.verdict, evaluation.agrees)
+    if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
+        code = ExitCode.INTERRUPTED
+    return {**facts, "stopped": evaluation.stopped}, tables, code
 
 
 def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -131,4 +146,4 @@ def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         facts |= {"verdict": None, "reason": words}
         return Answer(facts, {"passes": pass_table(session)}), ExitCode.DONE
     tables = {"outputs": verdict.table, "passes": pass_table(session)}
-    return Answer({**facts, **facts_of(verdict)}, tables), code_of(verdict, verdict.agrees)
+    return Answer({**facts, **facts_of(verdict, verdict.agrees)}, tables), code_of(verdict, verdict.agrees)

@@ -70,7 +70,8 @@ def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
     """Return a graph with only tensors as inputs and outputs, and without guards that a file cannot hold.
 
     Guards on sizes stay: exporters turn them into limits of dynamic sizes. Others are left out, and are among
-    the ``conditions``. Raises ValueError if the graph writes into its inputs or buffers, or does not run.
+    the ``conditions``. Raises ValueError if the graph writes into its inputs or buffers, returns nothing to
+    compare, or does not run.
     """
     written = observed(graph_module, "model", inputs).written
     if written:
@@ -83,6 +84,8 @@ def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
     values = placeholder_values(graph_module, inputs)
     tensors, input_names = _flatten_inputs(module.graph, dict(zip(names, values, strict=True)))
     output_names = _flatten_outputs(module.graph, run(graph_module, inputs), input_names)
+    if not output_names:
+        raise ValueError("The model returns no tensors or numbers, so a file of it would be empty.")
     conditions = _without_guards(module)
     compose(RemoveDeadCode(), LintAndRecompile())(module)
     return TensorGraph(module, tuple(tensors), tuple(input_names), output_names, conditions)

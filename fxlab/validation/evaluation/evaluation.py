@@ -167,7 +167,7 @@ class Evaluation(Judged):
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict, and each measure with its interval, as plain values."""
         measures = self.table.drop(columns="interval").to_dict("index")
-        return {"agrees": self.agrees, **self.verdict.as_dict(), "measures": measures, "text": str(self)}
+        return {**self.verdict.as_dict(), "agrees": self.agrees, "measures": measures, "text": str(self)}
 
     def __repr__(self) -> str:
         return f"<Evaluation of {counted(len(self.rows), 'batch')}: {self.verdict.status}>"

@@ -1,5 +1,6 @@
 """Judging a stack on a whole data set."""
 
+import json
 import math
 import multiprocessing
 import os
@@ -131,6 +132,13 @@ def test_a_metric_that_raises_is_no_agreement(session):
     assert found.batches["status"].tolist() == ["failed", "failed"]
     assert "'accuracy' raised ZeroDivisionError" in str(found)
     assert not found.agrees
+
+
+def test_plain_values_tell_of_a_batch_that_failed(session):
+    found = evaluate(session, [*rows(1), torch.ones(1)])
+    assert (found.agrees, found.verdict.agrees, found.as_dict()["agrees"]) == (False, True, False)
+    told = json.loads(found.to_json(), parse_constant=pytest.fail)  # JSON has no NaN
+    assert told["measures"]["largest difference"]["low"] is None
 
 
 def test_refused_batches_are_counted_and_named():
