@@ -213,8 +213,8 @@ def draw(
     graph_module = graph_of(found, "model", given)
     check_inputs_named(graph_module, arguments)
     start_layout_worker()
-    coloured_by = _overlay(graph_module, overlay, given)
     drawn = unfolded(graph_module)
+    coloured_by = _overlay(graph_module, drawn, overlay, given)
     marks = _marks(drawn, highlight, () if isinstance(found, Source) else found.applied)
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)
@@ -233,7 +233,7 @@ def draw(
     return drawing
 
 
-def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
+def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
     if isinstance(wanted, str) and not is_overlay_file(wanted):
@@ -244,8 +244,8 @@ def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay 
     if len(own) != 1:
         names = ", ".join(repr(column.name) for column in own)
         raise ValueError(f"overlay: expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
-    own[0].check_is_of(graph_module)
-    return own[0].on(graph_module)
+    own[0].check_is_of(drawn)
+    return own[0].on(drawn)
 
 
 def _marks(
