@@ -13,6 +13,7 @@ from torch import fx
 
 from fxlab.checks import file_to_write, flag, items_of, number, positive_int, unexpected
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
+from fxlab.drawing.rendering.box import HIGHLIGHT
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.lines import ALIKE
@@ -261,9 +262,9 @@ def _marks(
         is_name = isinstance(each, str) and each not in names
         wanted = by_name.get(bare(each), each) if is_name else each
         if isinstance(wanted, str):
-            found, label = [wanted], "highlight"
+            found, label = [wanted], HIGHLIGHT
         elif isinstance(wanted, fx.Node):
-            found, label = [wanted.name], "highlight"
+            found, label = [wanted.name], HIGHLIGHT
         elif not isinstance(wanted, type) and callable(getattr(wanted, "get_transformed_nodes", None)):
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
