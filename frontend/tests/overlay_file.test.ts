@@ -52,14 +52,15 @@ describe("a file of overlays", () => {
         ...{ values: { x: "1" }, labels: { x: "1" } },
       },
     ]);
-    // As in Python, other keys are names of nodes.
-    expect(() => read("b.json", '{"a": {"values": {"x": 1}, "other": 2}}')).not.toThrow();
   });
 
   it.each([
     ["a.txt", "x", "Expected a file that ends in .csv or .json, got a.txt."],
     ["a.csv", "", "(it has 0 columns of values)"],
     ["a.csv", "node,t\na,1,2", "(row 2 has more cells than the first)"],
+    ["a.csv", "node,t\na,1\nb,2\na,3", "(a is there more than once)"],
+    // As in Python, other keys are names of nodes.
+    ["a.json", '{"a": {"values": {"x": 1}, "other": 2}}', "(the value of values is neither"],
     ["a.json", "{", "a.json is no table of values by node or module ("],
     ["a.json", "[1]", "(it has no values by name)"],
     ["a.json", '{"a": 1}', "(a has no values by name)"],
@@ -132,6 +133,8 @@ describe("an overlay that is given to the page", () => {
     await page.sends({ type: "show-overlay", name: "kind" });
     expect(page.get("overlays").overlay!.values[page.boxOf("relu")!]).toBe("hot");
     expect(kernel.askedFor("overlay")).toEqual([]);
+    await give("a.json", '{"own": {"stem": 3, "relu": 1}}');
+    expect(page.get("overlays").overlay!.total, "the value of a module counts, too").toBe(4);
     expect(kernel.state.view.overlay, "who opens the page again has no file").toBe("");
     expect(page.error).toBe("");
   });

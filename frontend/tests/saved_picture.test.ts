@@ -2,7 +2,10 @@ import { describe, expect, it } from "vitest";
 
 import type { Overlay, Picture } from "../src/base/protocol";
 import { column } from "./pictures";
-import type { Cell, Paints } from "../src/base/wire";
+import type { Cell, Look, Paints } from "../src/base/wire";
+import type { PlacedBox } from "../src/viewer/drawing/boxes";
+import { writeSvg } from "../src/viewer/drawing/svg";
+import { dataOf, vectorsOf } from "./golden";
 import { savedPicture, type Side } from "../src/graph/saved_picture";
 
 const PAINTS: Paints = {
@@ -87,4 +90,25 @@ describe("two stages that are saved", () => {
     expect(fill(root, "stage-1-relu")).toBe("#fefefe");
     expect(root.querySelectorAll(".fx-legend")).toHaveLength(1);
   });
+});
+
+it("words of unknown width take the room that their box has for them, and are not squeezed into it", () => {
+  const look = {
+    title: ["שכבה", 50, false],
+    lines: [["3 nodes", 40, true]],
+    badge: ["1 changed", 45, true],
+    classes: "cluster",
+  } as Partial<Look>;
+  const placed = { id: "a", box: { changed: 1 }, look } as PlacedBox;
+  const group = '<g id="a" class="cluster"><path d="M0,0 300,0 300,90 0,90"/></g>';
+  const laidOut = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 90"><g>${group}</g></svg>`;
+  const { metrics } = dataOf(vectorsOf("bert"));
+  const { svg } = writeSvg(laidOut, new Map([["a", placed]]), new Map(), metrics, false);
+  const texts = new DOMParser().parseFromString(svg, "image/svg+xml").querySelectorAll("text");
+  const found = [...texts].map((text) => [Number(text.getAttribute("x")), text.hasAttribute("textLength")]);
+  expect(found).toEqual([
+    [25, false],
+    [25 + 50 + 8, true],
+    [25 + 50 + 8 + 40 + 8 + (45 + 14) / 2, true],
+  ]);
 });

@@ -13,6 +13,7 @@ from torch import fx
 
 from fxlab.checks import file_to_write, flag, items_of, number, positive_int, unexpected
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
+from fxlab.drawing.rendering.box import HIGHLIGHT
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.lines import ALIKE
@@ -213,8 +214,8 @@ def draw(
     graph_module = graph_of(found, "model", given)
     check_inputs_named(graph_module, arguments)
     start_layout_worker()
-    coloured_by = _overlay(graph_module, overlay, given)
     drawn = unfolded(graph_module)
+    coloured_by = _overlay(graph_module, drawn, overlay, given)
     marks = _marks(drawn, highlight, () if isinstance(found, Source) else found.applied)
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)
@@ -233,7 +234,7 @@ def draw(
     return drawing
 
 
-def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
+def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
     if isinstance(wanted, str) and not is_overlay_file(wanted):
@@ -244,8 +245,8 @@ def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay 
     if len(own) != 1:
         names = ", ".join(repr(column.name) for column in own)
         raise ValueError(f"overlay: expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
-    own[0].check_is_of(graph_module)
-    return own[0].on(graph_module)
+    own[0].check_is_of(drawn)
+    return own[0].on(drawn)
 
 
 def _marks(
@@ -261,9 +262,9 @@ def _marks(
         is_name = isinstance(each, str) and each not in names
         wanted = by_name.get(bare(each), each) if is_name else each
         if isinstance(wanted, str):
-            found, label = [wanted], "highlight"
+            found, label = [wanted], HIGHLIGHT
         elif isinstance(wanted, fx.Node):
-            found, label = [wanted.name], "highlight"
+            found, label = [wanted.name], HIGHLIGHT
         elif not isinstance(wanted, type) and callable(getattr(wanted, "get_transformed_nodes", None)):
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))

@@ -24,6 +24,7 @@ from fxlab.node_info import (
     target_text,
     unknown_node,
 )
+from fxlab.operators import operator_for
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
@@ -170,7 +171,8 @@ def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     if not callable(where):
         raise TypeError(f"where: expected a name, a class of modules or a function, got {described(where)}.")
     called = [node for node in graph.nodes if node.target is where]
-    return called or [node for node in graph.nodes if where(node)]
+    is_operator = operator_for(where) is not None  # it would be called with a node
+    return called if called or is_operator else [node for node in graph.nodes if where(node)]
 
 
 SUFFIXES = (".graphml", ".json")

@@ -14,6 +14,7 @@ import pandas as pd
 
 from fxlab.checks import check_is, described, flag, unexpected
 from fxlab.garbage import only_new_garbage
+from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.html_report.written_values import written_values
@@ -221,12 +222,12 @@ class _Colours:
     def check(self, session: Session) -> None:
         """Raise a ``ValueError`` for values of another graph."""
         for overlay in self.own:
-            for stage in session.stages:
+            for stage in map(unfolded, session.stages):
                 with contextlib.suppress(ValueError):
                     overlay.check_is_of(stage)
                     break
             else:
-                overlay.check_is_of(session.original)
+                overlay.check_is_of(unfolded(session.original))
 
     def tables(self) -> list[ExtraTable]:
         """Return a table of the values that were given."""

@@ -69,7 +69,12 @@ def read_overlays(path: str | os.PathLike[str]) -> list[Overlay]:
         raise ValueError(f"overlay: expected a file that ends in .csv or .json, got {file.name!r}.")
     try:
         if file.suffix.lower() == ".csv":
-            return from_table(pd.read_csv(file, index_col=0))
+            table = pd.read_csv(file, index_col=0)
+            # Names are texts: "0.10" is a path, and "NA" a name.
+            table.index = pd.Index(pd.read_csv(file, usecols=[0], dtype=str, na_filter=False).iloc[:, 0])
+            if table.columns.empty:
+                raise ValueError("it has no column of values")
+            return from_table(table)
         found = json.loads(file.read_text(encoding="utf-8"))
         return [_of_json(name, value) for name, value in found.items()]
     except OSError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -63,8 +62,10 @@ class Overlay:
     labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise unexpected("name", "a text", self.name)
+        for argument in ("name", "title", "unit"):
+            text = getattr(self, argument)
+            if not isinstance(text, str) or (argument == "name" and not text):
+                raise unexpected(argument, "a text", text)
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
         for argument in ("values", "labels"):
@@ -141,7 +142,7 @@ class Overlay:
                 return
         raise ValueError(
             f"overlay: {self.name!r} has no value for any node; expected names of nodes of the graph, or "
-            "paths of its modules."
+            f"paths of its modules, got {', '.join(map(repr, [*self.values][:3])) or 'no values'}."
         )
 
     def label_of(self, names: Iterable[str], path: str = "") -> str:
@@ -166,14 +167,16 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
     Parameters
     ----------
     table
-        Indexed by the names of nodes.
+        Indexed by the names of nodes, each there once.
     combine
         How the values of a group's nodes are combined.
 
     Raises
     ------
     TypeError
-        If it is neither a series nor a table.
+        If it is neither a series nor a table, or its values are neither numbers nor words.
+    ValueError
+        If a name is there more than once.
     """
     if isinstance(table, pd.Series):
         table = table.to_frame(table.name if table.name is not None else "value")
@@ -182,15 +185,36 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
             "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, a file "
             f"(.csv or .json), or an fxlab.overlays.Overlay, got {described(table)}."
         )
-    return [Overlay(str(name), cleaned(column.to_dict()), combine=combine) for name, column in table.items()]
+    given = table.index.to_series()
+    table = table[(given.notna() & (given != "")).to_numpy()]
+    names = table.index.map(str)
+    if not names.is_unique:
+        raise ValueError(
+            f"overlay: {names[names.duplicated()][0]!r} is there more than once; expected one value for each "
+            "name. Combine them: table.groupby(level=0).sum()."
+        )
+    found = []
+    for name, column in table.items():
+        values: Mapping[Any, Any] = column.dropna().to_dict()
+        try:
+            found.append(Overlay(str(name), values, combine=combine))
+        except TypeError:  # a column of shapes, say
+            if len(table.columns) == 1:
+                raise
+    return [overlay for overlay in found if overlay.values or len(table.columns) == 1]
 
 
 def cleaned(values: Mapping[Any, Any]) -> dict[str, Value]:
-    """Return the values that a colour can stand for: finite numbers and words. An infinite one is a word."""
+    """Return the values that are known, as numbers and words; TypeError for any other."""
     kept: dict[str, Value] = {}
     for name, value in values.items():
         if isinstance(value, str):
             kept[str(name)] = value
-        elif isinstance(value, numbers.Real) and not math.isnan(float(value)):
-            kept[str(name)] = float(value)
+        elif value is not None:
+            try:
+                number = float(value)
+            except Exception:  # the value is anybody's
+                raise unexpected(f"values: {name}", "a number or a text", value) from None
+            if not math.isnan(number):
+                kept[str(name)] = number
     return kept

@@ -278,7 +278,7 @@ class Session(Shortcuts, PassStack):
             raise ValueError("The batches were an iterator, which is read. Give them as a list.")
         from fxlab.validation import evaluate
 
-        found = evaluate(self, None, chosen or (), own, executor, keep=keep, resume=resume)
+        found = evaluate(self, None, chosen, own, executor, keep=keep, resume=resume)
         if batches is not None:
             self._data = batches, metrics
             self._turns.is_changed = True

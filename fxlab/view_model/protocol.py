@@ -391,8 +391,8 @@ class SourceFrame(TypedDict):
     excerpt: list[ExcerptLine]
 
 
-Word: TypeAlias = tuple[str, float | None]
-"""A text and its width; null where the width is a guess, so that nothing may be squeezed into it."""
+Word: TypeAlias = tuple[str, float, bool]
+"""A text, its width, and whether that is known: nothing may be squeezed into a guess."""
 FactRow: TypeAlias = tuple[
     int, int, int, int, int, int, list[int], list[int], list[int], list[int], int
 ]  # fmt: skip
@@ -466,7 +466,7 @@ class WrittenGraph(TypedDict):
     targets: list[int]
     asides: list[int]
     """Edges that carry no data, but sizes, or values to check; as steps."""
-    chips: dict[int, tuple[str, float, bool]]
+    chips: dict[int, Word]
     """Position of a leaf -> its words as a chip, their width, and whether it is known."""
     overview: list[str]
     opened: list[str]

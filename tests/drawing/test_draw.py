@@ -150,6 +150,14 @@ def test_names_and_nodes_can_be_highlighted(gm, how):
     assert drawing.svg.count("fx-changed") == len(drawing.marks)
 
 
+def test_a_group_of_a_highlighted_node_says_so_and_not_that_it_was_changed():
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.ReLU())
+    traced = fxlab.symbolic_trace(model, torch.ones(1, 2))
+    svg = draw(traced, highlight=[*traced.graph.nodes][1], opened=[]).svg
+    assert ">1 highlighted<" in svg
+    assert "changed<" not in svg
+
+
 def test_groups_can_be_opened_and_closed(gm):
     drawing = draw(gm, opened=["encoder.layer.2"])
     assert any(cluster.path == "encoder.layer.2" for cluster in drawing.view.clusters)

@@ -28,7 +28,7 @@ from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.drawing.rendering.lines import STYLES, LineStyles
-from fxlab.drawing.rendering.paint import module_alone, values_of
+from fxlab.drawing.rendering.paint import module_alone, values_of, values_of_groups
 from fxlab.graphs.matching import Provenance
 from fxlab.overlays import Overlay
 from fxlab.units import percent, with_unit
@@ -240,8 +240,9 @@ class _Maker:
         owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
         nodes = (node.name for node in self.session.graph_module.graph.nodes)
         found_of = (overlay.of((name,), owners.get(name, "")) for name in nodes)
-        total = graph_data.to_json(overlay.combined(value for value in found_of if value is not None))
-        return {"name": overlay.name, "values": values, "total": total}
+        of_nodes = overlay.combined(value for value in found_of if value is not None)
+        total = values_of_groups(hierarchy, overlay).get("", of_nodes)
+        return {"name": overlay.name, "values": values, "total": graph_data.to_json(total)}
 
     def _walks(self, hierarchy: Hierarchy, marks: Marks) -> Model:
         """What is open after a group is opened in the overview, and after it is closed where all are open.

@@ -55,6 +55,13 @@ def test_a_row_says_what_is_known_of_a_node():
     assert table.loc["tokens", "dtype"] == "int64"
 
 
+def test_an_operator_that_no_node_calls_selects_none():
+    model = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
+    for operator in (torch.add, torch.relu, nn.functional.gelu, torch.ops.aten.add.Tensor, len):
+        assert nodes(model, where=operator).empty
+    assert [*nodes(model, where=lambda node: node.op == "output").index] == ["output"]
+
+
 def test_marks_are_names_of_passes():
     changed = session()
     changed.apply("merge-linears")

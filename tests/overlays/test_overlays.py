@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from fractions import Fraction
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,8 @@ def test_a_table_gives_an_overlay_for_each_column() -> None:
     assert (flag.name, flag.values) == ("3", {"a": 1.0, "b": 0.0})
     (only,) = from_table(pd.Series([1.5], index=["a"]))
     assert only.title == "value"
+    mixed = pd.DataFrame({"shape": [(1, 2), None], "n": [Fraction(1, 2), pd.NA]}, index=["a", "b"])
+    assert [(one.name, one.values) for one in from_table(mixed)] == [("n", {"a": 0.5})]
 
 
 class Stack(nn.Module):
@@ -195,7 +198,15 @@ def test_files_are_overlays(view: View, tmp_path: Path) -> None:
         ("ms", "number", {"head": 1.0}),
     ]
     assert "coloured by ms" in repr(draw(gm, overlay=ms))
-    for text in ("[1]", '{"a": 1}', "{", '{"a": {"values": {"x": [1]}, "kind": "color"}}'):
+    table.write_text("node,ms\n0.10,1\n0.1,2\nNA,3\n,4\n")
+    assert read_overlays(table)[0].values == {"0.10": 1.0, "0.1": 2.0, "NA": 3.0}
+    damaged = {"node,ms\nb,1\na,1\na,2\n": "'a' is there more than once", "node\na\n": "no column"}
+    for text, words in damaged.items():
+        table.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            read_overlays(table)
+    misspelt, unknown = {"values": {"x": 1}, "units": "s"}, {"values": {"x": [1]}, "kind": "color"}
+    for text in ("[1]", '{"a": 1}', "{", json.dumps({"a": misspelt}), json.dumps({"a": unknown})):
         mapping.write_text(text)
         with pytest.raises(ValueError, match=r"device.json is no table of values"):
             read_overlays(mapping)
@@ -265,6 +276,16 @@ def test_other_things_are_refused() -> None:
         Overlay("n", [1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="values: expected numbers, got 'a'"):
         Overlay("n", {"x": "a"}, kind="number")
+    for wrong in ([1], torch.ones(2), 10**400, 1j):
+        with pytest.raises(TypeError, match="values: x: expected a number or a text, got"):
+            Overlay("n", {"y": 1, "x": wrong})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="title: expected a text"):
+        Overlay("n", {}, title=3)  # type: ignore[arg-type]
+    rows = pd.MultiIndex.from_tuples([("a", "b")])
+    with pytest.raises(ValueError, match=re.escape("paths of its modules, got \"('a', 'b')\"")):
+        draw(fx.symbolic_trace(nn.ReLU()), overlay=pd.Series([1], index=rows))
+    with pytest.raises(ValueError, match="'a' is there more than once"):
+        from_table(pd.Series([1, 2], index=["a", "a"]))
     with pytest.raises(TypeError, match="got a list"):
         from_table([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'mean'"):

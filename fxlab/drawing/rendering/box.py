@@ -18,6 +18,8 @@ PADDING_X, PADDING_Y = 13.0, 6.0
 CHIP_GAP, CHIP_PADDING = 4.0, 7.0
 CHIP_ROWS_GAP = 4.0
 BADGE_GAP = 8.0
+HIGHLIGHT = "highlight"
+"""The mark of nodes that are highlighted by their names."""
 BADGE_ROOM = 5.0
 """Between the last line of a box and its badge."""
 SHEET = 4.0
@@ -157,11 +159,12 @@ def is_light(item: Group | Leaf) -> bool:
 
 
 def _badge(group: Group, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int]) -> str:
-    """Return how many nodes passes have changed, or differ; of equal blocks, in each, or in how many."""
-    is_comparison = set(index) == set(CHANGES)
+    """Return how many nodes are changed, differ or are highlighted; of equal blocks, in each or how many."""
 
     def words(marked: int) -> str:
-        return f"{marked} {('differs' if marked == 1 else 'differ') if is_comparison else 'changed'}"
+        if set(index) == set(CHANGES):
+            return f"{marked} {'differs' if marked == 1 else 'differ'}"
+        return f"{marked} {'highlighted' if HIGHLIGHT in index else 'changed'}"
 
     size = (group.stop - group.start) // group.members
     counts = [

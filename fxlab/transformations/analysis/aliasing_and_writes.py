@@ -124,7 +124,7 @@ class Writes:
 
     def _scan(self) -> None:
         written: list[tuple[Node, int]] = []
-        holders = self._holders
+        holders, sequences = self._holders, dict[Node, bool]()
         immutable = {node for node in self._position if isinstance(known_result(node), _IMMUTABLE)}
         for node, position in self._position.items():
             if sets_global_state(node):
@@ -138,7 +138,7 @@ class Writes:
             called = operator_of(node)
             if called is not None and called.returns_written:  # ``x.add_(y)`` is a view of ``x`` alone
                 shared = writes
-            elif writes or _may_return_view(node, self._graph_module):
+            elif writes or _may_return_view(node, self._graph_module, sequences):
                 shared = node.all_input_nodes
             else:
                 continue
@@ -185,42 +185,56 @@ def may_return_view(node: Node, graph_module: GraphModule) -> bool:
     return _may_return_view(node, graph_module) or bool(written_inputs(node, graph_module))
 
 
-def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
-    """Tell whether a node that writes nothing in place may return a view."""
+def _may_return_view(
+    node: Node, graph_module: GraphModule, sequences: dict[Node, bool] | None = None
+) -> bool:
+    """Tell whether a node that writes nothing in place may return a view; ``sequences`` are those found."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         operator = function_of(type(module))
         return operator is None or operator.may_alias or bool(getattr(module, "inplace", False))
     if node.op not in ("call_function", "call_method"):
         return False
-    return may_alias(node) or (computes(node) in ("add", "mul") and _joins_sequences(node))
+    if may_alias(node):
+        return True
+    return computes(node) in ("add", "mul") and _may_be_sequence(node, {} if sequences is None else sequences)
 
 
-def _joins_sequences(node: Node) -> bool:
-    """Tell whether a sum or a product may be one of sequences, whose result holds the same tensors."""
-    operands = (*node.args, *node.kwargs.values())
-    if computes(node) == "mul":
-        return any(map(_may_be_sequence, operands))
-    return all(_may_be_sequence(value) or _is_unknown_input(value) for value in operands)
+def _may_be_sequence(node: Node, known: dict[Node, bool]) -> bool:
+    """Tell whether a value may be a list or tuple, as a sum or product of some, which holds their tensors."""
+    pending = [node]  # no recursion: thousands of sums may follow one another
+    while pending:
+        last = pending[-1]
+        unknown = [read for read in _deciding(last) if isinstance(read, Node) and read not in known]
+        if not unknown:
+            known[last] = _is_sequence(last, known)
+            pending.pop()
+        pending += unknown
+    return known[node]
+
+
+def _deciding(node: Node) -> tuple[Any, ...]:
+    """Return the operands by which a node of unknown result is a sequence or not."""
+    if known_result(node) is not None:
+        return ()
+    if computes(node) in ("add", "mul"):
+        return (*node.args, *node.kwargs.values())
+    return node.args[:1] if computes(node) == "getitem" and isinstance(node.args[1], slice) else ()
+
+
+def _is_sequence(node: Node, known: Mapping[Node, bool]) -> bool:
+    result, name = known_result(node), computes(node)
+    if result is not None:  # ShapeProp's is a tuple itself
+        return isinstance(result, tuple | list) and not hasattr(result, "dtype")
+    are = (known[v] if isinstance(v, Node) else isinstance(v, tuple | list) for v in _deciding(node))
+    if name == "add":
+        return all(is_one or _is_unknown_input(v) for is_one, v in zip(are, _deciding(node), strict=True))
+    called = operator_of(node)
+    return any(are) or (called is not None and called.returns_sequence)
 
 
 def _is_unknown_input(value: Any) -> bool:
     return isinstance(value, Node) and value.op == "placeholder" and known_result(value) is None
-
-
-def _may_be_sequence(value: Any) -> bool:
-    if not isinstance(value, Node):
-        return isinstance(value, tuple | list)
-    result = known_result(value)
-    if result is not None:  # ShapeProp's is a tuple itself
-        return isinstance(result, tuple | list) and not hasattr(result, "dtype")
-    name = computes(value)
-    if name in ("add", "mul"):
-        return _joins_sequences(value)
-    if name == "getitem":
-        return isinstance(value.args[1], slice) and _may_be_sequence(value.args[0])
-    called = operator_of(value)
-    return called is not None and called.returns_sequence
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:

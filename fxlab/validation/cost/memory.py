@@ -124,8 +124,11 @@ class _Held:
     storage: torch.UntypedStorage
     """Held, so that no other memory takes its number."""
     maker: fx.Node
+    """The node that makes it, or reads it first if it is given."""
     kind: str = TEMPORARY
     last: fx.Node | None = None
+    is_given: bool = False
+    """Whether it is there before the graph runs, and stays."""
 
     @property
     def number(self) -> int:
@@ -134,11 +137,6 @@ class _Held:
     @property
     def size(self) -> int:
         return self.storage.nbytes()
-
-    @property
-    def is_given(self) -> bool:
-        """Whether it is there before the graph runs, and stays."""
-        return self.maker.op in ("placeholder", "get_attr")
 
 
 class _Run(OtherTensors):
@@ -153,6 +151,8 @@ class _Run(OtherTensors):
         self._held: dict[int, _Held] = {}
         self._of_node: dict[fx.Node, list[_Held]] = {}
         self._inside: dict[fx.Node, int] = {}
+        self._state: dict[torch.UntypedStorage, str] = {}
+        """The memory of weights that the running node reads, and its kind."""
 
     def over(self, inputs: Inputs | None) -> MemoryUse:
         """Run it on inputs, or on the shapes that were noted."""
@@ -177,12 +177,14 @@ class _Run(OtherTensors):
         else:
             assert isinstance(self.module, fx.GraphModule)
             values = bound_values(self.module, *given_arguments(inputs))
-            faked = (pytree.tree_map_only(torch.Tensor, self.value, value) for value in values)
+            faked = (pytree.tree_map_only(torch.Tensor, self._mode.from_tensor, value) for value in values)
             self._given = dict(zip(placeholders, faked, strict=False))
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor without data."""
         faked: torch.Tensor = self._mode.from_tensor(tensor)
+        kind = PARAMETER if isinstance(tensor, nn.Parameter) else BUFFER
+        self._state |= dict.fromkeys(storages(faked), kind)
         return faked
 
     def _of_shape(self, known: Any, node: fx.Node) -> Any:
@@ -204,8 +206,14 @@ class _Run(OtherTensors):
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node, and note the memory of its result."""
+        self._state.clear()
         with PeakMemory() as inside:
             result = self._result(n)
+        given = [*self._state.items()]
+        if n.op in ("placeholder", "get_attr"):
+            given += [(storage, _kind_of_given(n)) for storage in storages(result)]
+        for storage, kind in given:
+            self._held.setdefault(storage._cdata, _Held(storage, n, kind, is_given=True))
         found = {storage._cdata: storage for storage in storages(result)}
         new = {number: storage for number, storage in found.items() if number not in self._held}
         self._held |= {number: _Held(storage, n) for number, storage in new.items()}
@@ -233,18 +241,11 @@ class _Run(OtherTensors):
         for name, node in _results(graph):
             kind = next((kind for start, kind in _RESULTS if name.startswith(start)), OUTPUT)
             for held in self._of_node[node]:
-                held.kind = kind
+                held.kind = held.kind if held.is_given else kind
         read = {read for node in graph.nodes if pass_of(node) == BACKWARD for read in node.all_input_nodes}
         backward = {held.number for node in read for held in self._of_node[node]}
         for held in self._held.values():
-            if held.maker.op == "placeholder":
-                described = held.maker.meta.get("desc")
-                kind = str(getattr(described, "kind", type(described).__name__))
-                held.kind = _KIND_OF_INPUT.get(kind, INPUT)
-            elif held.maker.op == "get_attr":
-                value = self.fetch_attr(str(held.maker.target))
-                held.kind = PARAMETER if isinstance(value, nn.Parameter) else BUFFER
-            elif held.kind == TEMPORARY and pass_of(held.maker) == FORWARD and held.number in backward:
+            if held.kind == TEMPORARY and pass_of(held.maker) == FORWARD and held.number in backward:
                 held.kind = ACTIVATION
 
     def _counted(self, graph: fx.Graph) -> MemoryUse:
@@ -286,6 +287,13 @@ class _Run(OtherTensors):
             if held.is_given or (held.maker <= at_peak and (held.last is None or at_peak <= held.last))
         ]
         return MemoryUse(table, _alive_table(alive), peak, at_peak.name)
+
+
+def _kind_of_given(node: fx.Node) -> str:
+    if node.op == "get_attr":
+        return BUFFER
+    described = node.meta.get("desc")
+    return _KIND_OF_INPUT.get(str(getattr(described, "kind", type(described).__name__)), INPUT)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import fx, nn
 from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
+from fxlab.graphs.unfolded import unfolded
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, call_arguments
@@ -196,7 +197,10 @@ def values_in(
     """Return the values of a node of a graph that is there already; see :func:`fxlab.node_values`."""
     found = nodes_at(graph_module.graph, name)
     if not found:
-        raise unknown_node(graph_module.graph, name)
+        shown = unfolded(graph_module).graph
+        if any(each.name == name for each in shown.nodes):
+            raise ValueError(f"node: {name!r} is in a body, of which no values are kept. Give its call.")
+        raise unknown_node(shown, name)
     node = found[-1]
     notes: list[str] = []
     tensors: list[TensorValue] = []

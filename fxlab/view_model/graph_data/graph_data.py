@@ -402,7 +402,7 @@ def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[in
 
 def _word(text: str, size: float, *, bold: bool = False) -> Word:
     known = bool(text.strip()) and has_known_width(text)
-    return text, text_width(text, size, bold=bold) if known else None
+    return text, text_width(text, size, bold=bold), known
 
 
 def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:

@@ -42,6 +42,29 @@ def test_a_list_of_tensors_may_be_written():
     assert GraphFacts(GraphModule(nn.Module(), graph)).writes.is_written(x)
 
 
+@pytest.mark.parametrize("join", [operator.add, operator.mul])
+def test_thousands_of_sums_of_unknown_shapes_are_looked_at_once_each(join):
+    graph = Graph()
+    value = before = graph.call_function(somebodys, (graph.placeholder("x"),))
+    for _ in range(2000):  # each reads two: one look for every way through them would never end
+        value, before = graph.call_function(join, (value, before)), value
+    graph.output(value)
+    writes = GraphFacts(GraphModule(nn.Module(), graph)).writes
+    assert not writes.may_share_memory(value, before)
+
+
+def test_a_sum_of_lists_holds_their_tensors():
+    graph = Graph()
+    x = graph.placeholder("x")
+    parts = graph.call_method("unbind", (x,))
+    some = graph.call_function(operator.getitem, (parts, slice(1, None)))
+    doubled = graph.call_function(operator.mul, (some, 2))
+    joined = graph.call_function(operator.add, (doubled, [x]))
+    graph.output(joined)
+    writes = GraphFacts(GraphModule(nn.Module(), graph)).writes
+    assert writes.may_share_memory(joined, x)
+
+
 class Writing(nn.Module):
     """Calls a function between two nodes that read an input."""
 

@@ -118,3 +118,25 @@ def test_a_model_on_the_meta_device_has_a_memory():
     step = fxlab.trace_step(model, torch.empty(64, 4096, device="meta"), squared)
     use = fxlab.memory(step)
     assert use.table["parameters"].iloc[0] == 4 * 2 * (4096 * 4096 + 4096)
+
+
+def test_weights_of_called_modules_are_there_all_the_time_and_count_once():
+    first, tied = nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
+    tied.weight = first.weight
+    model = nn.Sequential(first, nn.ReLU(), tied, nn.BatchNorm1d(64)).eval()
+    x = torch.ones(32, 64)
+    use = fxlab.memory(torch.fx.symbolic_trace(model), x)
+    for kind, tensors in (("parameters", model.parameters()), ("buffers", model.buffers())):
+        assert (use.table[kind] == sum(each.nbytes for each in tensors)).all()
+    assert use.peak == fxlab.memory(torch.export.export(model, (x,))).peak == use.alive["bytes"].sum()
+    assert "parameters" in use.alive["kind"].values
+
+
+def test_a_constant_list_of_tensors_is_there_all_the_time():
+    graph = torch.fx.Graph()
+    graph.placeholder("x")
+    graph.output((graph.get_attr("held"),))
+    root = nn.Module()
+    root.held = [torch.ones(8), torch.ones(8)]
+    use = fxlab.memory(torch.fx.GraphModule(root, graph), torch.ones(1))
+    assert (use.table["buffers"] == 64).all()

@@ -162,6 +162,12 @@ def test_nothing_and_nan_are_no_agreement(session):
     assert not evaluate(session, [torch.full((2, 8), math.nan)]).agrees
 
 
+@pytest.mark.parametrize("batches", [torch.ones(2, 3), {"x": torch.ones(2, 3)}, "abc"])
+def test_one_batch_is_not_taken_for_several(session, batches):
+    with pytest.raises(TypeError, match=r"One batch is given as \[batch\]"):
+        session.evaluate(batches)
+
+
 def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
     data, path, done = rows(5), tmp_path / "evaluation.jsonl", []
 

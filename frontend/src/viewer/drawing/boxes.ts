@@ -63,15 +63,15 @@ export function placeBoxes(view: View, data: Pick<Data, "look">, metrics: Metric
 
 function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): PlacedBox {
   const shown = chips.slice(0, m.mostChips).map((chip) => {
-    const [text, width, known] = view.hierarchy.data.chips[chip.source.position]!;
-    return { chip, word: [text, known ? width : null] as Word, width: width + 2 * m.chipPadding };
+    const word = view.hierarchy.data.chips[chip.source.position]!;
+    return { chip, word, width: word[1] + 2 * m.chipPadding };
   });
   if (chips.length > m.mostChips) {
     const rest = String(chips.length - m.mostChips + 1);
     const width = m.more[0] + rest.length * m.more[1];
     shown[shown.length - 1] = {
       ...shown.at(-1)!,
-      word: [`and ${rest} more`, width],
+      word: [`and ${rest} more`, width, true] as Word,
       width: width + 2 * m.chipPadding,
     };
   }

@@ -48,7 +48,7 @@ function outlineColumns(
     const column = hierarchy.column(number);
     if (column.length === 0) return;
     const name = `column-${number}`;
-    const label = room({ width: Math.ceil(width!), height: COLUMN_HEIGHT }, "");
+    const label = room({ width: Math.ceil(width), height: COLUMN_HEIGHT }, "");
     lines.push(`subgraph "cluster_${name}" {`, `graph [id="${name}" ${COLUMNS} label=${label}]`);
     outlineChildren(lines, column, view, boxes);
     lines.push("}");

@@ -157,12 +157,12 @@ class Writer {
       this.toggle(left, y - 4, true),
       this.text("fx-title", look.title, x, y, m.titleSize, m.ink, { bold: true, anchor: "start" }),
     ];
-    x += widthOf(look.title, m.titleSize) + 8;
+    x += look.title[1] + 8;
     for (const word of look.lines) {
       parts.push(this.text("fx-line", word, x, y, m.lineSize, m.softInk, { anchor: "start" }));
-      x += widthOf(word, m.lineSize) + 8;
+      x += word[1] + 8;
     }
-    if (look.badge) parts.push(this.badge(look.badge, x + widthOf(look.badge, m.chipSize) / 2 + 7, y - 11));
+    if (look.badge) parts.push(this.badge(look.badge, x + look.badge[1] / 2 + 7, y - 11));
     return element("g", { id, class: `${look.classes} fx-depth-${depth}` }, parts.join(""));
   }
 
@@ -225,7 +225,9 @@ class Writer {
   private words(label: string, line: string, up: number): string {
     const [x, y] = middleOf(line);
     const { chipSize, softInk } = this.m;
-    return this.text("fx-flow", [label, null], x, y + up + chipSize / 3, chipSize, softInk, { halo: true });
+    return this.text("fx-flow", [label, 0, false], x, y + up + chipSize / 3, chipSize, softInk, {
+      halo: true,
+    });
   }
 
   private box({ id, box, look, textTop, chips }: PlacedBox, area: Rectangle): string {
@@ -271,7 +273,7 @@ class Writer {
 
   private badge(word: Word, middle: number, top: number): string {
     const { m } = this;
-    const width = widthOf(word, m.chipSize) + 14;
+    const width = word[1] + 14;
     const pill = this.rectangle(
       { x: middle - width / 2, y: top, width, height: m.chipHeight },
       m.changed,
@@ -322,7 +324,7 @@ class Writer {
 
   private text(
     name: string,
-    [text, width]: Word,
+    [text, width, isKnown]: Word,
     x: number,
     y: number,
     size: number,
@@ -339,7 +341,7 @@ class Writer {
     };
     if (bold) attributes["font-weight"] = "bold";
     if (halo) Object.assign(attributes, HALO);
-    if (width !== null) Object.assign(attributes, { textLength: n(width), lengthAdjust: "spacingAndGlyphs" });
+    if (isKnown) Object.assign(attributes, { textLength: n(width), lengthAdjust: "spacingAndGlyphs" });
     return element("text", attributes, escaped(text));
   }
 }
@@ -354,11 +356,6 @@ function middleOf(line: string): [x: number, y: number] {
   const [a, b, c, d] = points.slice(at, at + 4) as [number, number][];
   const half = (i: 0 | 1): number => (a![i] + 3 * b![i] + 3 * c![i] + d![i]) / 8;
   return [half(0), half(1)];
-}
-
-/** A width that is not known is guessed wide. */
-function widthOf([text, width]: Word, size: number): number {
-  return width ?? text.length * size * 0.85;
 }
 
 function element(tag: string, attributes: Attributes, content = ""): string {

@@ -140,6 +140,8 @@ function overlay(name: string, given: Record<string, unknown>): GivenOverlay {
     if (typeof value === "string" || (typeof value === "number" && !Number.isNaN(value)))
       values.set(key, value);
     else if (typeof value === "boolean") values.set(key, Number(value));
+    else if (value !== null && typeof value !== "number")
+      throw new Error(`the value of ${key.slice(0, LONGEST_TITLE)} is neither a number nor a text`);
   }
   const word = [...values].find(([, value]) => typeof value === "string");
   const kind = given["kind"] ?? (word ? "category" : "number");
@@ -161,6 +163,11 @@ function overlay(name: string, given: Record<string, unknown>): GivenOverlay {
 function inTable([head = [], ...rows]: string[][]): GivenOverlay[] {
   const wide = rows.findIndex((row) => row.length > head.length);
   if (wide >= 0) throw new Error(`row ${wide + 2} has more cells than the first`);
+  const names = new Set<string>();
+  for (const [name = ""] of rows) {
+    if (name && names.has(name)) throw new Error(`${name.slice(0, LONGEST_TITLE)} is there more than once`);
+    names.add(name);
+  }
   return head.slice(1).map((name, i) => {
     const cells = rows.map((row): [string, string] => [row[0]!, row[i + 1] ?? ""]);
     const known = cells.filter(([, cell]) => !MISSING.has(cell));
@@ -201,7 +208,8 @@ export function overlayOn(data: OverlayData, measured: Scene, { scene, view }: P
     const found = (item instanceof Group ? data.groups?.[item.path] : undefined) ?? value;
     if (found !== null) values[item.id] = found;
   }
-  return { ...data, values, total: combined(data.values, combine, numeric) };
+  // Modules may have values of their own, which are not those of their nodes.
+  return { ...data, values, total: data.groups?.[""] ?? combined(data.values, combine, numeric) };
 }
 
 /** Returns the value of a box that draws several nodes, as `fxlab.overlays.Overlay.of` does. */
