@@ -44,8 +44,7 @@ class Lane:
         self.to_draw: Mapping[str, list[Draw]] = {}
         """Name of a node -> its random numbers."""
         self._name = name
-        own = with_own_state(module)
-        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
+        self._interpreter = Interpreter(with_own_state(module))
         self._interpreter.extra_traceback = False
         try:
             arguments = placeholder_values(module, inputs) if given is None else given

@@ -109,13 +109,10 @@ def compare_outputs(
     >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "same_bits"])
     True
     """
-    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
-        first_outputs, others = (dict(tensors_by_path(each)) for each in (original, transformed))
-        return compared(
-            first_outputs, others, number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
-        )
-    first, second, inputs = compared_models(original, transformed, inputs)
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
+    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
+        return compared(tensors_by_path(original), tensors_by_path(transformed), atol, rtol)
+    first, second, inputs = compared_models(original, transformed, inputs)
     inputs = inputs_or_examples(inputs, first)
     if any(map(isroutine, (first, second))):
         first = graph_to_run(first, "original", inputs)

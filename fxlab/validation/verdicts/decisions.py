@@ -81,11 +81,6 @@ class Decisions:
             for key, ours in self.taken.items()
         )
 
-    @property
-    def count(self) -> int:
-        """The number of results."""
-        return sum(tensor.numel() for tensors in self.taken.values() for tensor in tensors)
-
 
 class DecisionMode(DrawsMode):  # type: ignore[no-untyped-call]
     """Notes decisions and random numbers, also in bodies of higher-order operators."""
