@@ -84,4 +84,5 @@ def test_a_selection_of_an_unknown_module_or_op_is_refused():
         with pytest.raises(ValueError, match=r"op: expected one of placeholder, .* got 'call_func'"):
             select(op="call_func")
         assert len(select(module="0", op="output")) == 0
+        assert len(select(op="get_attr")) == 0
         assert len(select(module="1")) in (0, 1)  # it may compute nothing

@@ -109,6 +109,7 @@ def test_the_worst_batches_are_bounded_and_open(session):
     assert len(found.worst) == 2
     ratios = [one.verdict.ratio or 0 for one in found.worst]
     assert ratios == sorted(ratios, reverse=True)
+    assert found.batches["ratio"].max() == ratios[0]
     assert not fxlab.compare_nodes(session, inputs=found.worst[0].inputs).empty
     assert Session(session.original, found.worst[0].inputs).graph_module is session.original
 

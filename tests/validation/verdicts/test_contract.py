@@ -119,6 +119,7 @@ class Holds(nn.Module):
 def test_an_output_in_the_memory_of_a_weight_is_named_with_it():
     found = verdict(Holds(True), Holds(False), torch.ones(1))
     assert "the output shares memory with state model.weight; the original's does not" in found.reason
+    assert found.compared == 3
     weight = torch.ones(3)
     assert verdict(Holds(False, "weight", weight), Holds(False, "other", weight), torch.ones(1))
     # What a pass holds in another form stands for what it was made of.

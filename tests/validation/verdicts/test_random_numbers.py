@@ -103,6 +103,8 @@ def test_a_dropout_and_uniform_numbers_that_choose_as_it_does_are_the_same(p, dt
         found = verdict(one, other, X.to(dtype))
         assert found, found
         assert "it was given those of the original" in found.reason
+    by_size = Of(lambda x: ((torch.rand(16, 12) > p) * x / (1 - p)).t())  # in the order of memory
+    assert verdict(Of(lambda x: F.dropout(x.t(), p, training=True)), by_size, X.to(dtype))
     wrong = {"threshold": p + 0.02}, {"threshold": p - 0.02}, {"scale": 1.02 / (1 - p)}, {"turned": True}
     for mistake in wrong:
         assert not verdict(whole, Of(lambda x, mistake=mistake: decomposed(x, **mistake)), X.to(dtype))
