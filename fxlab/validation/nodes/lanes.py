@@ -195,11 +195,7 @@ class ExactLanes:
             held = [*module.parameters(), *module.buffers()]
         else:
             return False
-        return any(isinstance(tensor, torch.Tensor) and self.is_new(tensor) for tensor in held)
-
-    def is_new(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor has new values of the transformed graph."""
-        return tensor in self.new
+        return any(isinstance(tensor, torch.Tensor) and tensor in self.new for tensor in held)
 
 
 def with_own_state(module: GraphModule) -> GraphModule:

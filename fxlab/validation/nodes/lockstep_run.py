@@ -119,7 +119,7 @@ class SideBySide:
         self._prefixes = body.prefixes if body else ("", "")
         self._names = body.names if body else (body_names(transformed), body_names(original))
         if self._exact is not None:
-            self._second.runs.keeps_object = self._exact.is_new
+            self._second.runs.keeps_object = self._exact.new.__contains__
         self._partners = {other: node for node, other in self._matching.originals.items()}
         held = ("placeholder", "get_attr")
         self._rest = sorted(original.graph.nodes, key=lambda node: node.op not in held)[::-1]
@@ -271,9 +271,8 @@ class SideBySide:
         return node not in self._incomparable and (node in self._partners or node in self._matching.originals)
 
     def _value_again(self, node: Node) -> Any:
-        if self._is_boundary(node):
-            return self._of_original(self._matching.originals[node])
-        return self._again.values[node]
+        value = self._value_for_second(node)
+        return self._again.values[node] if value is NOT_THERE else value
 
     def _value_for_second(self, node: Node) -> Any:
         """Return the value to start a float64 run of the transformed graph from, if it starts there."""

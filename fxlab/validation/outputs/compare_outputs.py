@@ -164,10 +164,10 @@ def _row(
     a, b = dense(a.detach()), dense(b.detach())
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    x, y = (tensor.detach().cpu().to(wide) for tensor in (a, b))
-    exact = not any(is_floating(tensor) for tensor in (a, b))
+    x, y = (tensor.cpu().to(wide) for tensor in (a, b))
+    exact = not any(map(is_floating, (a, b)))
     # Two large integers may be one number in float64.
-    same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())
+    same = a.cpu() == b.cpu() if exact else (x == y) | (x.isnan() & y.isnan())
     finite = x.isfinite() & y.isfinite()
     difference = torch.where(finite, (y - x).abs(), 0.0)
     difference = torch.where(same, difference, difference.clamp(min=1.0)) if exact else difference
