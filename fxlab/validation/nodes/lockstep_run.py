@@ -251,9 +251,7 @@ class SideBySide:
     def _on_originals(self, node: Node) -> Any:
         """Run a node of the transformed graph on the original's values, or copies where it may write."""
         values = {value: self._value_again(value) for value in node.all_input_nodes}
-        is_known = node.op in ("call_function", "call_method")
-        written = written_arguments(node) if is_known else node.all_input_nodes
-        copies = {value: _copy(values[value]) for value in written}
+        copies = {value: _copy(values[value]) for value in written_arguments(node)}
         return self._again.computed(node, values | copies)
 
     def _in_float64(self, node: Node) -> Exact:
@@ -301,7 +299,7 @@ def _writes(node: Node, module: GraphModule) -> bool:
     """Tell whether a node may write into its arguments."""
     if node.op == "call_module":
         return bool(getattr(attribute_at(module, str(node.target)), "inplace", False))
-    return node.op in ("call_function", "call_method") and bool(written_arguments(node))
+    return bool(written_arguments(node))
 
 
 def _copy(value: Any) -> Any:

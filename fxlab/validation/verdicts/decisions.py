@@ -129,8 +129,6 @@ def _with(
     }
     values = [tensor for tensor in tensor_leaves(result) if id(tensor) not in exchanged]
     if values:
-        if len(values) > 1 or len(own) > 1:
-            return None
         read = _read_at(func, args, kwargs, exchanged[id(own[0])])
         if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
             return None
