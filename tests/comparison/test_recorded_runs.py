@@ -92,6 +92,8 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
 def test_only_the_second_run_rounds_its_results_again(model, record):
     table = read_run(record(model)).table
     assert 0 < table.loc["gelu_2", "moved"] < 1e-5
+    half = read_run(record(copy.deepcopy(model).bfloat16(), X.bfloat16(), name="half.run"))
+    assert 1e-3 < half.table.loc["gelu_2", "moved"] < 1
     assert table[["nan", "infinite"]].sum().tolist() == [0, 0]
     logits = model(X)["logits"].detach().double()
     assert table.iloc[-1]["mean"] == pytest.approx(float(logits.mean()), rel=1e-12)
@@ -252,7 +254,9 @@ def test_other_random_numbers_and_inputs_are_named(record):
 
 
 def test_an_input_that_is_given_twice_is_one_value(record):
-    assert [*read_run(record(lambda x, y: x + y, (X, X))).table.index] == ["x", "add"]
+    run = read_run(record(lambda x, y: x + y, (X, X)))
+    assert [*run.table.index] == ["x", "add"]
+    assert run.versions["on"] == "cpu"
 
 
 def test_writes_into_inputs_are_outputs_of_a_run(record):

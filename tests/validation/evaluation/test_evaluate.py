@@ -114,6 +114,13 @@ def test_the_worst_batches_are_bounded_and_open(session):
     assert Session(session.original, found.worst[0].inputs).graph_module is session.original
 
 
+def test_the_output_that_differs_most_is_named():
+    other = evaluate(lambda x: (x, x, x), lambda x: (x + 1, x + 2, x + 1), rows(1)).worst[0]
+    assert (other.output, other.max_abs_diff) == ("1", pytest.approx(2))
+    nothing = evaluate(lambda x: x * math.nan, lambda x: x * math.nan, rows(1)).worst[0]
+    assert (nothing.output, nothing.index) == ("", ())
+
+
 def accuracy(outputs, batch):
     return (outputs.argmax(-1) == batch[1]).float().mean()
 

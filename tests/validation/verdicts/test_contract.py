@@ -97,6 +97,11 @@ def judged_with_x(before, after, x):
     return verdict(Of(before), Of(after), x)
 
 
+def test_a_model_that_returns_nothing_differs_from_one_that_does():
+    for before, after in ((torch.neg, lambda x: None), (lambda x: None, torch.neg)):
+        assert judged_with_x(before, after, torch.ones(3)).status == "different"
+
+
 def test_parts_of_one_tensor_that_do_not_overlap_are_as_good_as_copies():
     def apart(x):
         y = x.sin()
