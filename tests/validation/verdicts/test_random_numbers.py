@@ -40,6 +40,9 @@ DRAWS = {
     "alpha": lambda x: F.alpha_dropout(x, 0.3, training=True),
     "native": lambda x: torch.native_dropout(x, 0.3, True)[0],
     "rrelu": lambda x: F.rrelu(x, training=True),
+    "functional rrelu": lambda x: torch.ops.aten.rrelu_with_noise_functional(
+        x, torch.zeros_like(x), 0.1, 0.3, True
+    )[0],
     "noise": lambda x: (
         x + torch.randn_like(x) + torch.rand(()) + torch.rand(12) * torch.empty(12).normal_(1, 2)
     ),
