@@ -79,6 +79,7 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
     gelu = run.table.loc["gelu_2"]
     assert (gelu["module"], gelu["shape"], gelu["dtype"]) == ("blocks.2", (2, 5, 32), "float32")
     assert "F.gelu" in gelu["line"]
+    assert run.table.loc["clone", "line"] == "x = x.clone()"
     assert run.table.loc["blocks_2_up_weight", "max"] == pytest.approx(
         float(model.blocks[2].up.weight.detach().max())
     )

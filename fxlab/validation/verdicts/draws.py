@@ -339,7 +339,7 @@ def _replayed(func: OpOverload, args: Any, kwargs: Any, asked: Draw, values: tor
     if func._opname == "native_dropout":
         source, p = args[0], args[1]
         mask = values.to(source.device, torch.bool)
-        return source * mask / (1 - p) if p < 1 else source * 0, mask
+        return source * mask / (1 - p or 1), mask
     if asked.name == "rrelu_with_noise":
         source, noise = args[:2]
         if not func._schema.is_mutable:

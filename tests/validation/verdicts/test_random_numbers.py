@@ -39,6 +39,7 @@ DRAWS = {
     "channels": lambda x: F.dropout1d(x, 0.3, training=True),
     "alpha": lambda x: F.alpha_dropout(x, 0.3, training=True),
     "native": lambda x: torch.native_dropout(x, 0.3, True)[0],
+    "nothing left": lambda x: x + torch.native_dropout(x, 1.0, True)[0],
     "rrelu": lambda x: F.rrelu(x, training=True),
     "functional rrelu": lambda x: torch.ops.aten.rrelu_with_noise_functional(
         x, torch.zeros_like(x), 0.1, 0.3, True
