@@ -436,6 +436,7 @@ def test_inputs_go_by_name_or_in_their_order():
     found = fxlab.compare(lambda x, y: x * 2, lambda x: x + x, PAIR)
     assert found.inputs_left == ("y",)
     assert "does not take y" in str(found)
+    assert found.session.verdict()
 
 
 class Wrong(torch.autograd.Function):

@@ -55,6 +55,11 @@ def test_a_row_says_what_is_known_of_a_node():
     assert table.loc["tokens", "dtype"] == "int64"
 
 
+def test_targets_are_chosen_by_themselves_or_in_words():
+    for target in (torch.relu, "torch.relu"):
+        assert nodes(session(), target=target).index.tolist() == ["relu", "relu_1"]
+
+
 def test_marks_are_names_of_passes():
     changed = session()
     changed.apply("merge-linears")

@@ -91,6 +91,7 @@ def test_other_numbers_of_the_same_distribution_are_replaced_and_others_not():
         "random numbers: draw 1 of random numbers is uniform (0.0, 1.0) of shape (16, 1) in node 'model', "
         "the original's uniform (0.0, 1.0) of shape (12,) in node 'model'"
     )
+    assert in_turn.outputs["random numbers"].elements == 0
     less = verdict(Of(lambda x: F.dropout(x, 0.3, True)), Of(lambda x: F.dropout(x, 0.2, True)), X)
     assert "draw 1 of random numbers is bernoulli (0.8)" in less.reason
 
