@@ -622,7 +622,9 @@ def test_a_benchmark_and_a_cost_are_numbers_with_a_table(model, session):
     assert times.after == times.time == dict(times.items())["fuse-bias-in-linear"].seconds
     assert fxlab.benchmark(model, X, rounds=1, min_seconds=0).median > 0
     assert "times as fast as original" in str(times)
-    assert json.loads(times.to_json())["rows"][1]["passes"] == "fuse-bias-in-linear"
+    told = json.loads(times.to_json())
+    assert told["rows"][1]["passes"] == "fuse-bias-in-linear"
+    assert (told["time"], told["speedup"], told["outcome"]) == (times.time, times.speedup, times.outcome)
     cost = fxlab.cost(model, X, by="module")
     assert cost.params == sum(each.numel() for each in model.parameters())
     assert cost.flops == session.revert().cost().flops == cost.table["flops"].sum() == 2 * 4 * (64 + 32)

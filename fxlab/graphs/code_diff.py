@@ -58,7 +58,7 @@ class CodeDiff(Result):
         """Return the difference in lines that begin with a minus, a plus or a blank."""
         if not self:
             return f"The code is the same: {counted(len(self.after.lines), 'line')}."
-        return "\n".join(sign + text if sign else text for sign, text in self._signed())
+        return "\n".join(map("".join, self._signed()))
 
     def __repr__(self) -> str:
         """Return the difference, so that a prompt shows it."""

@@ -80,9 +80,7 @@ def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphM
 
 def held_by(graph: Graph, graph_module: GraphModule) -> dict[str, Any]:
     """Return the parts of a module that the nodes of a graph call and read, by target."""
-    targets = dict.fromkeys(
-        str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")
-    )
+    targets = dict.fromkeys(str(node.target) for node in graph.nodes if node.op in _WITH_PATHS)
     return {target: attribute_at(graph_module, target) for target in targets}
 
 

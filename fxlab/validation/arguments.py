@@ -1,6 +1,6 @@
 """The arguments that functions of this package have in common: models, sessions and inputs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from inspect import isroutine
 
 import torch
@@ -9,7 +9,7 @@ from torch.fx import Graph, GraphModule
 from fxlab.checks import items_of, unexpected
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
-from fxlab.models.running import Inputs, argument_names
+from fxlab.models.running import Inputs, argument_names, given_arguments
 from fxlab.models.safe_code import protect
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of
 from fxlab.transformations import Transformation
@@ -20,15 +20,11 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
     """Return a module as a graph that is run as it is: itself, or a single call of it."""
     if isinstance(model, GraphModule):
         return model
-    graph = Graph()
-    if isinstance(inputs, Mapping):
-        node = graph.call_module("model", (), {name: graph.placeholder(name) for name in inputs})
-    else:
-        count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
-        named = enumerate(name.replace(".", "_") for name in argument_names(model, count))
-        names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
-        node = graph.call_module("model", tuple(map(graph.placeholder, names)))
-    graph.output(node)
+    graph, (args, kwargs) = Graph(), given_arguments(inputs)
+    named = enumerate(name.replace(".", "_") for name in argument_names(model, len(args)))
+    names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
+    given = tuple(map(graph.placeholder, names))
+    graph.output(graph.call_module("model", given, {name: graph.placeholder(name) for name in kwargs}))
     return GraphModule({"model": model}, protect(graph))
 
 

@@ -133,6 +133,7 @@ def test_a_right_port_agrees_and_nothing_is_accused(original, compared):
     assert found.first is None
     assert found.odd_weights == []
     assert set(found.modules["status"]) == {"agrees"}
+    assert not found.modules["difference"].any()
     assert found.modules.loc["blocks.2", "reference"] == "layers.2"
     assert found.table.loc["blocks_3_o", ["reference", "status"]].tolist() == ["layers_3_out", "agrees"]
     assert str(found).startswith("The outputs agree: within the model's own rounding")
@@ -169,6 +170,8 @@ def test_a_step_that_is_left_out_is_named_where_it_belongs(compared):
     first = compared("residual").first
     assert (first.candidate, first.nodes, first.reference_nodes) == ("blocks.2", (), ("add_5",))
     assert "a step is missing" in str(first)
+    more = fxlab.compare(nn.ReLU(), lambda x: x.relu() + 1, torch.randn(3)).alignment
+    assert str(more) == "The graphs part at add. (2 of 3 nodes have a partner.)"
 
 
 def test_the_table_goes_on_behind_the_mistake(compared):
@@ -368,6 +371,12 @@ def test_outputs_in_another_order_of_elements_differ():
     assert not found
 
 
+def test_outputs_that_are_exchanged_differ():
+    found = fxlab.compare(lambda x: (x.sin(), x.cos()), lambda x: (x.cos(), x.sin()), torch.randn(3))
+    assert not found
+    assert "All values have a partner, but 0, 1 is another one" in str(found)
+
+
 def test_elements_that_are_mixed_up_in_one_shape_are_named():
     def right(x):
         return (x.unflatten(-1, (2, 4)).transpose(0, 1).reshape(2, 3, 4) * 2).softmax(-1)
@@ -378,6 +387,17 @@ def test_elements_that_are_mixed_up_in_one_shape_are_named():
     found = fxlab.compare(right, wrong, torch.randn(3, 8))
     assert not found
     assert found.first.nodes == ("mul",)  # what is reshaped is what the other unflattens
+
+
+def test_hidden_units_in_another_order_are_other_values():
+    model, order = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)), torch.arange(8).roll(3)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[0].weight[:], other[0].bias[:] = model[0].weight[order], model[0].bias[order]
+        other[2].weight[:] = model[2].weight[:, order]
+    found = fxlab.compare(model, other, torch.randn(3, 4))
+    assert found
+    assert found.modules["status"].tolist() == ["no partner", "no partner", "agrees"]
 
 
 def test_what_only_one_returns_is_told_and_not_compared():
@@ -402,6 +422,7 @@ def test_a_square_kernel_that_is_transposed_is_told():
     found = fxlab.compare(model, other, torch.randn(1, 3, 8, 8))
     assert found.first.candidate == "2"
     assert [str(each) for each in found.odd_weights] == ["2.weight: transposed (2.weight), within one shape"]
+    assert "Weights: 2.weight: transposed" in str(found)
 
 
 def test_inputs_go_by_name_or_in_their_order():
@@ -415,6 +436,7 @@ def test_inputs_go_by_name_or_in_their_order():
     found = fxlab.compare(lambda x, y: x * 2, lambda x: x + x, PAIR)
     assert found.inputs_left == ("y",)
     assert "does not take y" in str(found)
+    assert found.session.verdict()
 
 
 class Wrong(torch.autograd.Function):

@@ -79,6 +79,7 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
     gelu = run.table.loc["gelu_2"]
     assert (gelu["module"], gelu["shape"], gelu["dtype"]) == ("blocks.2", (2, 5, 32), "float32")
     assert "F.gelu" in gelu["line"]
+    assert run.table.loc["clone", "line"] == "x = x.clone()"
     assert run.table.loc["blocks_2_up_weight", "max"] == pytest.approx(
         float(model.blocks[2].up.weight.detach().max())
     )
@@ -92,6 +93,9 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
 def test_only_the_second_run_rounds_its_results_again(model, record):
     table = read_run(record(model)).table
     assert 0 < table.loc["gelu_2", "moved"] < 1e-5
+    half = read_run(record(copy.deepcopy(model).bfloat16(), X.bfloat16(), name="half.run"))
+    assert 1e-3 < half.table.loc["gelu_2", "moved"] < 1
+    assert table[["nan", "infinite"]].sum().tolist() == [0, 0]
     logits = model(X)["logits"].detach().double()
     assert table.iloc[-1]["mean"] == pytest.approx(float(logits.mean()), rel=1e-12)
 
@@ -110,11 +114,40 @@ def test_two_runs_part_where_the_mistake_is(model, record):
     assert found.modules.loc["blocks.1", "status"] == "agrees"
 
 
+class Adds(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x):
+        return x + self.weight.exp().sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (torch.clone, "equal"),
+        (lambda weight: weight.T.clone(), "transposed"),
+        (lambda weight: weight.reshape(16, 5), "reshaped"),
+        (lambda weight: weight.flatten().roll(3).view_as(weight), "reordered"),
+        (lambda weight: weight.nextafter(weight + 1), "rounded"),
+        (lambda weight: weight * 1.01, "other values"),
+        (lambda weight: weight[:2], "only in the candidate"),
+    ],
+)
+def test_weights_are_compared_by_their_fingerprints(record, change, status):
+    before = record(Adds(X[0]))
+    (weight,) = fxlab.compare(before, record(Adds(change(X[0])), name="b.run")).weights
+    assert weight.status == status
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_dtypes_agree_up_to_their_rounding(model, record, dtype):
     found = fxlab.compare(record(model), copy.deepcopy(model).to(dtype), X.to(dtype))
     assert found.agrees, str(found)
     assert {weight.status for weight in found.weights} <= {"equal", "rounded"}
+    made = fxlab.nodes(found.alignment.transformed.module, op="call_function")
+    assert {*made["dtype"].dropna()} == {str(dtype).removeprefix("torch.")}
 
 
 def test_a_session_is_run_by_its_nodes(model, record):
@@ -219,6 +252,12 @@ def test_other_random_numbers_and_inputs_are_named(record):
     torch.manual_seed(1)
     assert "random numbers differ at" in str(fxlab.compare(before, record(dropped, name="c.run")))
     assert "other inputs: input_1" in str(fxlab.compare(before, record(dropped, X + 1, name="d.run")))
+
+
+def test_an_input_that_is_given_twice_is_one_value(record):
+    run = read_run(record(lambda x, y: x + y, (X, X)))
+    assert [*run.table.index] == ["x", "add"]
+    assert run.versions["on"] == "cpu"
 
 
 def test_writes_into_inputs_are_outputs_of_a_run(record):

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import fxlab
-from fxlab.comparison.weights import compare_weights
+from fxlab.comparison.weights import compare_weights, in_words
 
 
 class Layer(nn.Module):
@@ -79,6 +79,9 @@ def test_exchanged_layers_are_told(models):
         f"layers.{i}.{n}.{p}" for i in (1, 3) for n in ("first", "second") for p in ("weight", "bias")
     }
     assert "layers.1.first.weight stands at its place" in rows["layers.1.first.weight"].detail
+    assert in_words(rows.values())[0] == "layers.1 and layers.3 are exchanged"
+    other.layers[3] = model.layers[3]
+    assert in_words(compare_weights(model, other))[0] == "layers.1 has the weights of layers.3"
 
 
 def test_other_numbers_of_layers_are_learnt():
@@ -106,6 +109,10 @@ def test_forms_are_told():
     assert {row.status for row in parts.values()} == {"part"}
     assert told(holder(w=a), holder(w=a.T.contiguous()))["w"].status == "transposed"
     assert told(holder(w=a), holder(w=a.reshape(2, 12)))["w"].status == "reshaped"
+    assert told(holder(w=x), holder(w=x.flip(0)))["w"].status == "permuted"
+    assert told(holder(w=x), holder(w=x * -3))["w"].detail == "-3 times as large"
+    assert told(holder(v=torch.ones(4)), holder(w=torch.ones(4)))["w"].status == "equal"
+    assert not told(holder(w=a.to("meta")), holder(w=a.to("meta")))
 
 
 def test_a_weight_that_is_not_tied_any_more_is_told():

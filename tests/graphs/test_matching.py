@@ -35,6 +35,10 @@ def test_a_copy_matches_by_name_and_is_unchanged():
     assert not changed(found)
 
 
+def test_inputs_of_any_name_match_in_their_order():
+    assert not changed(matched(*map(fx.symbolic_trace, (lambda x: x.relu(), lambda y: y.relu()))))
+
+
 def test_the_slices_of_a_merged_linear_match_the_linears():
     graph, _ = traced("bert")
     found = matched(graph, transformed(graph, MergeLinears()))

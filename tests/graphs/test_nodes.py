@@ -62,6 +62,11 @@ def test_an_operator_that_no_node_calls_selects_none():
     assert [*nodes(model, where=lambda node: node.op == "output").index] == ["output"]
 
 
+def test_targets_are_chosen_by_themselves_or_in_words():
+    for target in (torch.relu, "torch.relu"):
+        assert nodes(session(), target=target).index.tolist() == ["relu", "relu_1"]
+
+
 def test_marks_are_names_of_passes():
     changed = session()
     changed.apply("merge-linears")
@@ -91,4 +96,5 @@ def test_a_selection_of_an_unknown_module_or_op_is_refused():
         with pytest.raises(ValueError, match=r"op: expected one of placeholder, .* got 'call_func'"):
             select(op="call_func")
         assert len(select(module="0", op="output")) == 0
+        assert len(select(op="get_attr")) == 0
         assert len(select(module="1")) in (0, 1)  # it may compute nothing

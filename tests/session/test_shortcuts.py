@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -28,6 +29,28 @@ def test_functions_of_a_session_are_its_methods(session, tmp_path):
     assert session.bisect() is None
     assert session.compare(session.original).agrees
     assert not session.benchmark(rounds=1, min_seconds=0).empty
+
+
+class Third(nn.Module):
+    def forward(self, x):
+        return x / 3
+
+
+TABLES = (
+    *("benchmark", "collectives", "compare_nodes", "compare_outputs", "compare_stages", "compare_weights"),
+    *("graph_diff", "nodes", "profile", "transformed_nodes"),
+)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_columns_are_those_of_the_docstring_and_none_is_empty(name):
+    session = fxlab.Session(nn.Sequential(nn.Linear(2, 64), Third()), torch.ones(1, 2))
+    session.apply(["fuse-bias-in-linear", "change-true-div-to-mul-by-inverse"])
+    function = getattr(fxlab, name, None) or getattr(fxlab.validation, name)
+    table = function(*([session.original, session] if name == "compare_weights" else [session]))
+    told = {*re.findall(r"``(\w+)``", function.__doc__)}
+    assert {str(each).removesuffix("_before") for each in (*table.columns, table.index.name)} <= told
+    assert not [column for column in table.columns if len(table) and table[column].isna().all()]
 
 
 def test_a_session_shows_itself(session):
@@ -146,8 +169,12 @@ def test_a_session_says_that_it_is_not_copied(session):
 
 
 def test_a_verdict_is_plain_values(session):
-    told = session.verdict().as_dict()
-    assert json.loads(json.dumps(told))["outputs"]["output"]["status"] == "same bits"
+    verdict = session.verdict()
+    told = json.loads(json.dumps(verdict.as_dict()))
+    assert told.pop("outputs")["output"]["status"] == "same bits"
+    assert told.pop("notes") == []
+    assert told == {name: getattr(verdict, name) for name in told}
+    assert told.keys() >= {"agrees", "status", "reason", "ratio", "max_abs_diff", "compared", "decided_by"}
 
 
 def test_a_session_alone_is_compared_with_its_original(session, tmp_path):

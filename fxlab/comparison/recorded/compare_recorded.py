@@ -121,8 +121,12 @@ def draws(node: Node) -> bool:
 
 
 def _meta(value: Value) -> torch.Tensor:
-    dtype = getattr(torch, value.dtype, torch.float32)
-    return torch.empty(value.shape, dtype=dtype if isinstance(dtype, torch.dtype) else None, device="meta")
+    return torch.empty(value.shape, dtype=_known_dtype(value.dtype), device="meta")
+
+
+def _known_dtype(name: str) -> torch.dtype | None:
+    found = getattr(torch, name, None)
+    return found if isinstance(found, torch.dtype) else None
 
 
 def _tolerances(run: RecordedRun) -> Iterator[float]:
@@ -145,8 +149,8 @@ def _tolerances(run: RecordedRun) -> Iterator[float]:
 
 def _unit_of(dtype: str) -> float:
     """Return the relative rounding of a dtype, by its name; none of whole numbers."""
-    found = getattr(torch, dtype, None)
-    return unit_of(found) if isinstance(found, torch.dtype) else 0.0
+    found = _known_dtype(dtype)
+    return 0.0 if found is None else unit_of(found)
 
 
 def is_recorded(model: Any) -> bool:

@@ -6,7 +6,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -136,17 +136,10 @@ def record(
     if is_module:
         run.settings["training"] = str(subject.call.training)
     run.model = subject.name
-    with ExitStack() as kept:
-        if not is_module:
-            subject.run(run, kept, None, backward)
-            if measure:
-                subject.run(RecordedRun(""), kept, run, backward)
-            return
-        with generators_kept():
-            subject.run(run, kept, None, backward)
-        if measure or (measure is None and not _has_ranks()):
-            with generators_kept():
-                subject.run(RecordedRun(""), kept, run, backward)
+    again = measure if measure is not None else is_module and not _has_ranks()
+    for written, first in ((run, None), (RecordedRun(""), run))[: 1 + again]:
+        with generators_kept() if is_module else nullcontext():
+            subject.run(written, first, backward)
 
 
 class _Subject:
@@ -173,7 +166,7 @@ class _Subject:
             )
         return cls(module, given, {"": module}, type(getattr(module, "_orig_mod", module)).__name__)
 
-    def run(self, run: RecordedRun, kept: ExitStack, first: RecordedRun | None, backward: bool) -> None:
+    def run(self, run: RecordedRun, first: RecordedRun | None, backward: bool) -> None:
         """Run it once, and note it."""
         args, kwargs = call_arguments(self.inputs)
         torch.clear_autocast_cache()  # else a second run takes casts of weights from the first

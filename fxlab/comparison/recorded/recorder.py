@@ -305,13 +305,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return [self._described(each) for each in value]
         if isinstance(value, Mapping):
             return [[str(name), self._described(each)] for name, each in value.items()]
-        if value is None or isinstance(value, bool | int | str):
-            return value if not isinstance(value, str) else value[:_MOST_TEXT]
-        if isinstance(value, float) and value - value == 0:
+        if isinstance(value, str):
+            return value[:_MOST_TEXT]
+        if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
             return value
-        is_plain_text = isinstance(value, float | complex | torch.dtype | torch.device | torch.layout)
-        is_plain_text = is_plain_text or isinstance(value, torch.memory_format | torch.SymInt)
-        return {"text": str(value) if is_plain_text else type(value).__name__}
+        return {"text": str(value) if isinstance(value, _TOLD) else type(value).__name__}
 
     def _step_of(self, tensor: torch.Tensor) -> dict[str, Any]:
         key = key_of(tensor)
@@ -408,6 +406,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 _ABSENT: Any = object()
+_TOLD = float, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.SymInt
+"""Classes whose values are written as text; of others, the class is."""
 _PLAIN = torch.Tensor, nn.Parameter, nn.Buffer
 
 

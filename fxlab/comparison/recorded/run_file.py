@@ -41,7 +41,7 @@ def write_run(run: RecordedRun, path: str | os.PathLike[str]) -> Path:
         ],
     }
     array, packed = io.BytesIO(), io.BytesIO()
-    np.save(array, np.array(numbers, dtype="<f8"), allow_pickle=False)
+    np.save(array, np.array(numbers, dtype="<f8"))
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as members:
         members.writestr(_DOCUMENT, json.dumps(document, separators=(",", ":")))
         members.writestr(_NUMBERS, array.getvalue())

@@ -177,8 +177,6 @@ def _made_otherwise(
         odd |= new
         ahead += new
     made = [node for node in theirs.values if node in odd]
-    if not made:
-        return {}
     constants = sorted((n for n in ours.values if n in ours.constant), key=lambda node: node not in back)
     modules = {side: modules_by_path(side.module) for side in (ours, theirs)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,8 +60,7 @@ class Fingerprint:
         """Take the fingerprint of a tensor, of which complex numbers count as two, on its device."""
         shape = tuple(tensor.shape)
         values = _measurable(tensor)
-        bounds = values.aminmax() if values.numel() else ()
-        low, high = (float(bound) for bound in bounds) if bounds else (0.0, 0.0)
+        low, high = _bounds(values)
         special, finite = (0, 0, 0), values.reshape(-1)
         if not (math.isfinite(low) and math.isfinite(high)):
             found = finite.isnan(), finite == math.inf, finite == -math.inf
@@ -69,7 +68,7 @@ class Fingerprint:
             finite = finite[finite.isfinite()]
             # They are counted by kind; in sums they would hide all other elements.
             values = values.nan_to_num(0.0, 0.0, 0.0)
-            low, high = (float(bound) for bound in finite.aminmax()) if len(finite) else (0.0, 0.0)
+            low, high = _bounds(finite)
         scale = max(abs(low), abs(high))
         unit = scale or 1.0
         # Few elements, or extreme ones, are scaled first; others in their sums, without a float64 copy.
@@ -198,6 +197,10 @@ def _measurable(tensor: torch.Tensor) -> torch.Tensor:
     elif not values.is_floating_point() and values.dtype in _UNSIGNED:
         values = values.to(torch.float64)
     return values if values.device.type in _HAVE_FLOAT64 else values.cpu()
+
+
+def _bounds(values: torch.Tensor) -> Iterable[float]:
+    return map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
 
 
 def _blocks(values: torch.Tensor, size: int) -> Iterator[tuple[int, torch.Tensor]]:

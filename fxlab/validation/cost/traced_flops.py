@@ -241,7 +241,7 @@ def _on_meta(value: Any) -> Any:
         return torch.empty(_sizes(value), dtype=value.dtype, device="meta")
     if isinstance(value, torch.device):
         return torch.device("meta")
-    return known_number(value) if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
+    return known_number(value)
 
 
 def _counted(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

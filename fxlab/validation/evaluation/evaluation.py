@@ -181,7 +181,7 @@ def badness(result: BatchResult) -> tuple[int, float, float, int]:
     return (
         _ORDER[result.status] if is_told else -1,
         math.inf if math.isnan(ratio) else ratio,
-        math.inf if math.isnan(largest) and is_told else largest if is_told else 0.0,
+        math.inf if math.isnan(largest) else largest,
         -result.number,
     )
 

@@ -89,14 +89,11 @@ def _measures(work: Work, comparison: RunsCompared, batch: Any, elements: int) -
 
 
 def _largest_difference(comparison: RunsCompared) -> tuple[float, str, tuple[int, ...]]:
-    largest: tuple[float, str, tuple[int, ...]] = math.nan, "", ()
-    for output, row in comparison.rows.items():
-        index = row["worst_index"]
-        distance = float(row["max_abs_diff"])
-        if distance > largest[0] or (math.isnan(largest[0]) and not math.isnan(distance)):
-            place = tuple(map(int, index)) if isinstance(index, tuple | list) else ()
-            largest = distance, output, place
-    return largest
+    rows = {name: row for name, row in comparison.rows.items() if not math.isnan(row["max_abs_diff"])}
+    if not rows:
+        return math.nan, "", ()
+    output = max(rows, key=lambda name: float(rows[name]["max_abs_diff"]))
+    return rows[output]["max_abs_diff"], output, rows[output]["worst_index"] or ()
 
 
 def lost_batch(number: int, error: Exception) -> BatchResult:

@@ -44,8 +44,7 @@ class Lane:
         self.to_draw: Mapping[str, list[Draw]] = {}
         """Name of a node -> its random numbers."""
         self._name = name
-        own = with_own_state(module)
-        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
+        self._interpreter = Interpreter(with_own_state(module))
         self._interpreter.extra_traceback = False
         try:
             arguments = placeholder_values(module, inputs) if given is None else given
@@ -196,11 +195,7 @@ class ExactLanes:
             held = [*module.parameters(), *module.buffers()]
         else:
             return False
-        return any(isinstance(tensor, torch.Tensor) and self.is_new(tensor) for tensor in held)
-
-    def is_new(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor has new values of the transformed graph."""
-        return tensor in self.new
+        return any(isinstance(tensor, torch.Tensor) and tensor in self.new for tensor in held)
 
 
 def with_own_state(module: GraphModule) -> GraphModule:

@@ -119,7 +119,7 @@ class SideBySide:
         self._prefixes = body.prefixes if body else ("", "")
         self._names = body.names if body else (body_names(transformed), body_names(original))
         if self._exact is not None:
-            self._second.runs.keeps_object = self._exact.is_new
+            self._second.runs.keeps_object = self._exact.new.__contains__
         self._partners = {other: node for node, other in self._matching.originals.items()}
         held = ("placeholder", "get_attr")
         self._rest = sorted(original.graph.nodes, key=lambda node: node.op not in held)[::-1]
@@ -251,9 +251,7 @@ class SideBySide:
     def _on_originals(self, node: Node) -> Any:
         """Run a node of the transformed graph on the original's values, or copies where it may write."""
         values = {value: self._value_again(value) for value in node.all_input_nodes}
-        is_known = node.op in ("call_function", "call_method")
-        written = written_arguments(node) if is_known else node.all_input_nodes
-        copies = {value: _copy(values[value]) for value in written}
+        copies = {value: _copy(values[value]) for value in written_arguments(node)}
         return self._again.computed(node, values | copies)
 
     def _in_float64(self, node: Node) -> Exact:
@@ -271,9 +269,8 @@ class SideBySide:
         return node not in self._incomparable and (node in self._partners or node in self._matching.originals)
 
     def _value_again(self, node: Node) -> Any:
-        if self._is_boundary(node):
-            return self._of_original(self._matching.originals[node])
-        return self._again.values[node]
+        value = self._value_for_second(node)
+        return self._again.values[node] if value is NOT_THERE else value
 
     def _value_for_second(self, node: Node) -> Any:
         """Return the value to start a float64 run of the transformed graph from, if it starts there."""
@@ -302,7 +299,7 @@ def _writes(node: Node, module: GraphModule) -> bool:
     """Tell whether a node may write into its arguments."""
     if node.op == "call_module":
         return bool(getattr(attribute_at(module, str(node.target)), "inplace", False))
-    return node.op in ("call_function", "call_method") and bool(written_arguments(node))
+    return bool(written_arguments(node))
 
 
 def _copy(value: Any) -> Any:

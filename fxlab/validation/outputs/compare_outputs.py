@@ -109,13 +109,10 @@ def compare_outputs(
     >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "same_bits"])
     True
     """
-    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
-        first_outputs, others = (dict(tensors_by_path(each)) for each in (original, transformed))
-        return compared(
-            first_outputs, others, number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
-        )
-    first, second, inputs = compared_models(original, transformed, inputs)
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
+    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
+        return compared(tensors_by_path(original), tensors_by_path(transformed), atol, rtol)
+    first, second, inputs = compared_models(original, transformed, inputs)
     inputs = inputs_or_examples(inputs, first)
     if any(map(isroutine, (first, second))):
         first = graph_to_run(first, "original", inputs)
@@ -167,10 +164,10 @@ def _row(
     a, b = dense(a.detach()), dense(b.detach())
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    x, y = (tensor.detach().cpu().to(wide) for tensor in (a, b))
-    exact = not any(is_floating(tensor) for tensor in (a, b))
+    x, y = (tensor.cpu().to(wide) for tensor in (a, b))
+    exact = not any(map(is_floating, (a, b)))
     # Two large integers may be one number in float64.
-    same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())
+    same = a.cpu() == b.cpu() if exact else (x == y) | (x.isnan() & y.isnan())
     finite = x.isfinite() & y.isfinite()
     difference = torch.where(finite, (y - x).abs(), 0.0)
     difference = torch.where(same, difference, difference.clamp(min=1.0)) if exact else difference

@@ -8,7 +8,7 @@ from torch import nn
 
 from fxlab.models.call_record import Place
 from fxlab.models.module_tensors import place_of
-from fxlab.models.running import Inputs, argument_names
+from fxlab.models.running import Inputs, argument_names, given_arguments
 from fxlab.models.tensor_state import named_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
 from fxlab.values.lazy import is_lazy
@@ -34,7 +34,7 @@ class Counterparts:
     @classmethod
     def of(cls, original: nn.Module, transformed: nn.Module, inputs: Inputs) -> "Counterparts":
         """Find them."""
-        count = 1 if isinstance(inputs, torch.Tensor) else 0 if isinstance(inputs, Mapping) else len(inputs)
+        count = len(given_arguments(inputs)[0])
         names = (argument_names(model, count) for model in (transformed, original))
         return cls(dict(zip(*names, strict=True)), same_tensors(original, transformed))
 

@@ -219,20 +219,23 @@ def _resized(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
 
 
 def _half_masked(tensor: torch.Tensor) -> torch.Tensor:
-    if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
+    if not _masks_tokens(tensor):
         return tensor
-    result = tensor.clone()
-    result[:, -(tensor.shape[1] // 2) :] = 0
-    return result
+    length = tensor.shape[1]
+    return tensor * (torch.arange(length, device="cpu") < length - length // 2).to(tensor)
 
 
 def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
-    if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
+    if not _masks_tokens(tensor):
         return tensor
     length = tensor.shape[1]
     # At least one token of each row stays, as attention over none gives NaN.
     ends = 1 + torch.arange(tensor.shape[0], device="cpu") * 3 % length
     return tensor * (torch.arange(length, device="cpu") < ends[:, None]).to(tensor)
+
+
+def _masks_tokens(tensor: torch.Tensor) -> bool:
+    return _is_text(tensor) and _is_mask(tensor) and bool(tensor.any())
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:

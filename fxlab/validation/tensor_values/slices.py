@@ -82,7 +82,7 @@ def slice_of(
     if down is not None and right is not None and down > right:
         matrix = matrix.T
     if matrix.dim() < 2:
-        matrix = matrix.reshape(-1, 1) if right is None and down is not None else matrix.reshape(1, -1)
+        matrix = matrix.reshape(-1, 1) if right is None else matrix.reshape(1, -1)
     height, width = matrix.shape
     blocks = -(-height // most) or 1, -(-width // most) or 1
     return Slice(down, right, tuple(places), _pooled(matrix, *blocks), *blocks, (height, width))
@@ -98,8 +98,6 @@ def _dimension(value: object, rank: int, argument: str) -> int:
 
 def _pooled(matrix: torch.Tensor, down: int, right: int) -> torch.Tensor:
     """Return the element of the largest absolute value of each block; NaN wins."""
-    if matrix.numel() == 0 or down == right == 1:
-        return matrix.cpu().to(torch.float64)
     if not matrix.dtype.is_floating_point:  # the largest of whole numbers takes ten times as long
         small = matrix.dtype.itemsize <= 2
         matrix = matrix.float() if small else matrix.to(wide_device(matrix.device)).to(torch.float64)

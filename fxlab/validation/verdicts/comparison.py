@@ -284,9 +284,8 @@ class RunsCompared:
             judgement = known.get(path)
             if judgement is None or judgement.status is not Status.DIFFERENT:
                 tensor = ours.get(path)
-                elements, compared = (0, 0) if tensor is None else (tensor.numel(), tensor.numel())
-                if judgement is not None:
-                    compared = judgement.compared
+                elements = 0 if tensor is None else tensor.numel()
+                compared = elements if judgement is None else judgement.compared
                 known[path] = Judgement(Status.DIFFERENT, reason, elements, compared=compared)
         return known
 
@@ -344,18 +343,18 @@ class RunsCompared:
         return Judgement(Status.DIFFERENT, reason, self._expected[path].numel())
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
-        judgements = judgements | {
+        measured = {
             path: with_difference(judgements[path], self._expected.get(path), self._outputs.get(path))
             for path in self._paths
             if path in judgements
         }
-        outputs = {path: judgements[path] for path in self._paths if path in judgements}
+        judgements = measured | judgements | measured  # in the order of the paths
         records = self._original.observed.record, self._transformed.observed.record
         notes = *stride_notes(*records), *aliasing_notes(*records, self._held_by_both, self._aliased_later)
         if self._take_gradients_alike and not self._original.has_gradients:
             notes += tuple(gradient_notes(*self._flow))
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
-        found = summary(outputs | judgements, in_own_dtype)
+        found = summary(judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)
         if any(judgement.errors is not None for judgement in judgements.values()):
             words += self._elsewhere

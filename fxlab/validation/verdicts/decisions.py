@@ -81,11 +81,6 @@ class Decisions:
             for key, ours in self.taken.items()
         )
 
-    @property
-    def count(self) -> int:
-        """The number of results."""
-        return sum(tensor.numel() for tensors in self.taken.values() for tensor in tensors)
-
 
 class DecisionMode(DrawsMode):  # type: ignore[no-untyped-call]
     """Notes decisions and random numbers, also in bodies of higher-order operators."""
@@ -134,8 +129,6 @@ def _with(
     }
     values = [tensor for tensor in tensor_leaves(result) if id(tensor) not in exchanged]
     if values:
-        if len(values) > 1 or len(own) > 1:
-            return None
         read = _read_at(func, args, kwargs, exchanged[id(own[0])])
         if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
             return None

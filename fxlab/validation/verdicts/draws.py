@@ -321,7 +321,7 @@ def _shape(func: OpOverload, named: dict[str, Any]) -> Sequence[int]:
 def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> Draw:
     """Return the numbers that an operator has drawn."""
     asked = _asked(func, args, kwargs, node)
-    if func._opname == "native_dropout":
+    if isinstance(result, tuple):  # of a dropout or an rrelu, with the numbers last
         return replace(asked, values=result[1].clone())
     if asked.name == "rrelu_with_noise":
         return replace(asked, values=args[1].clone())
@@ -339,9 +339,12 @@ def _replayed(func: OpOverload, args: Any, kwargs: Any, asked: Draw, values: tor
     if func._opname == "native_dropout":
         source, p = args[0], args[1]
         mask = values.to(source.device, torch.bool)
-        return source * mask / (1 - p) if p < 1 else source * 0, mask
+        return source * mask / (1 - p or 1), mask
     if asked.name == "rrelu_with_noise":
         source, noise = args[:2]
+        if not func._schema.is_mutable:
+            noise = noise.clone()
+            return source * noise.copy_(values), noise
         result = source * noise.copy_(values)
         return source.copy_(result) if func._opname.endswith("_") else result
     if asked.numbers == _AROUND:

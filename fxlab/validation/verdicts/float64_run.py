@@ -376,6 +376,4 @@ def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _can_be_moved(value: Any) -> bool:
-    if type(value) is not torch.Tensor or value.layout is not torch.strided:
-        return False
-    return is_floating(value)
+    return type(value) is torch.Tensor and value.layout is torch.strided and is_floating(value)

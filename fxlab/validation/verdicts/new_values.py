@@ -182,17 +182,22 @@ def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes
     """
     new = torch.ones(tensor.numel(), dtype=torch.bool, device="cpu")
     data, size = _bytes(tensor), tensor.element_size()
-    for dtype, vector in known:
-        at = vector.find(data) if dtype == tensor.dtype and tensor.numel() > 1 else -1
-        if at >= 0 and at % size == 0:
+    for vector in (vector for dtype, vector in known if dtype == tensor.dtype):
+        if tensor.numel() > 1 and any(True for _ in _places_in(vector, data, size)):
             return torch.zeros(tensor.shape, dtype=torch.bool, device="cpu")
-        start = data.find(vector) if dtype == tensor.dtype else -1
-        while start >= 0:
-            aligned = start % size == 0
-            if aligned:
-                new[start // size : (start + len(vector)) // size] = False
-            start = data.find(vector, start + (len(vector) if aligned else 1))
+        for place in _places_in(data, vector, size):
+            new[place : place + len(vector) // size] = False
     return new.reshape(tensor.shape)
+
+
+def _places_in(data: bytes, part: bytes, size: int) -> Iterator[int]:
+    """Yield the elements, of so many bytes each, at which a part begins."""
+    start = data.find(part)
+    while start >= 0:
+        is_aligned = start % size == 0
+        if is_aligned:
+            yield start // size
+        start = data.find(part, start + (len(part) if is_aligned else 1))
 
 
 def _part_digests(tensor: torch.Tensor) -> Iterator[int]:

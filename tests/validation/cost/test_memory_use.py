@@ -67,6 +67,7 @@ def test_memory_is_told_by_kind_and_module():
     at_peak = use.alive
     assert at_peak.loc["blocks_0_up_weight", "module_path"] == "blocks.0.up"
     assert at_peak.loc["blocks_0_up_weight", "kept_until"] == ""
+    assert at_peak.index.name == "node"
     assert "parameters" in str(use)
     assert use.peak_node in str(use)
 

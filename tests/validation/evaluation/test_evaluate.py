@@ -17,7 +17,7 @@ from torch import fx, nn
 import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
 from fxlab.validation.evaluation import evaluate as evaluating
-from fxlab.validation.evaluation.agreement import decisions, next_tokens
+from fxlab.validation.evaluation.agreement import decisions, next_tokens, predicts_next_token
 from fxlab.validation.evaluation.evaluation import normal, wilson
 
 ROOT = Path(__file__).parents[3]
@@ -110,8 +110,31 @@ def test_the_worst_batches_are_bounded_and_open(session):
     assert len(found.worst) == 2
     ratios = [one.verdict.ratio or 0 for one in found.worst]
     assert ratios == sorted(ratios, reverse=True)
+    assert found.batches["ratio"].max() == ratios[0]
     assert not fxlab.compare_nodes(session, inputs=found.worst[0].inputs).empty
     assert Session(session.original, found.worst[0].inputs).graph_module is session.original
+
+
+def test_one_token_does_not_tell_whether_the_next_is_predicted():
+    class Next(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(40, 40)
+
+        def forward(self, input_ids):
+            return self.words(input_ids)
+
+    model = fx.symbolic_trace(Next())
+    assert predicts_next_token(model, {"input_ids": TOKENS})
+    assert not predicts_next_token(model, {"input_ids": TOKENS[:, :1]})
+
+
+def test_the_output_that_differs_most_is_named():
+    other = evaluate(lambda x: (x, x, x), lambda x: (x + 1, x + 2, x + 1), rows(1)).worst[0]
+    assert (other.output, other.max_abs_diff) == ("1", pytest.approx(2))
+    assert "(on all of 2 batches)" in evaluate(nn.ReLU(), nn.ReLU(), rows(2)).verdict.reason
+    nothing = evaluate(lambda x: x * math.nan, lambda x: x * math.nan, rows(1)).worst[0]
+    assert (nothing.output, nothing.index) == ("", ())
 
 
 def accuracy(outputs, batch):

@@ -133,6 +133,8 @@ def test_a_model_that_raises_is_different():
     session_that_raises = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes(), MulToAdd())
     assert bisect(session).pass_.name == "cut-shapes"
     assert bisect(session_that_raises, torch.randn(1, 1)).pass_.name == "cut-shapes"
+    raising = session_of(fx.symbolic_trace(lambda x: x + x[:1]), torch.randn(5, 4), CutShapes())
+    assert "does not run" in bisect(raising).reason
 
 
 def test_the_session_stays_as_it_is(three_layers):

@@ -59,6 +59,13 @@ def test_half_of_a_mask_is_taken_at_either_end():
     variants = input_variants(given, vocabulary=11)
     assert variants["half masked"]["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0, 0]]
     assert variants["left half masked"]["attention_mask"].tolist() == [[0, 0, 0, 1, 1, 1, 1]]
+    # Attention over nothing gives NaN.
+    assert not any("half" in name for name in input_variants(torch.ones(2, 1, dtype=torch.int64)))
+
+
+def test_texts_are_shorter_and_longer_whatever_their_length():
+    lengths = {x.shape[1] for x in input_variants(torch.ones(1, 100, dtype=torch.int64)).values()}
+    assert lengths == {50, 100, 199, 200, 401}
 
 
 def test_rows_of_a_mask_end_at_places_of_their_own():

@@ -75,6 +75,8 @@ def test_what_is_missing_is_said():
         fxlab.node_values(graph, "other")
     with pytest.raises(ValueError, match="node '_0' does not run on these inputs"):
         fxlab.node_values(graph, "_0", torch.ones(1, 3))
+    broken = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3)))
+    assert fxlab.node_values(broken, "_0", torch.ones(1, 2)).of().tensor.shape == (1, 2)
     with pytest.raises(TypeError, match="node: expected"):
         fxlab.node_values(graph, 3)
 

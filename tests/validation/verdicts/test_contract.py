@@ -97,6 +97,11 @@ def judged_with_x(before, after, x):
     return verdict(Of(before), Of(after), x)
 
 
+def test_a_model_that_returns_nothing_differs_from_one_that_does():
+    for before, after in ((torch.neg, lambda x: None), (lambda x: None, torch.neg)):
+        assert judged_with_x(before, after, torch.ones(3)).status == "different"
+
+
 def test_parts_of_one_tensor_that_do_not_overlap_are_as_good_as_copies():
     def apart(x):
         y = x.sin()
@@ -119,6 +124,7 @@ class Holds(nn.Module):
 def test_an_output_in_the_memory_of_a_weight_is_named_with_it():
     found = verdict(Holds(True), Holds(False), torch.ones(1))
     assert "the output shares memory with state model.weight; the original's does not" in found.reason
+    assert found.compared == 3
     weight = torch.ones(3)
     assert verdict(Holds(False, "weight", weight), Holds(False, "other", weight), torch.ones(1))
     # What a pass holds in another form stands for what it was made of.

@@ -35,6 +35,23 @@ def test_changed_rows_are_new_and_their_neighbours_not():
     assert len(NewValues(graph, scaled(graph, "0", 1.01, slice(2, 4)))) == 10
 
 
+@pytest.mark.parametrize(
+    ("known", "given", "new"),
+    [
+        (b"..ABAB", b"ABAB", 0),
+        (b".ABABA", b"ABAB", 2),  # between elements alone
+        (b".ABAB.ABAB", b"ABAB", 0),
+        (b"AB..", b".AB...AB..", 3),
+    ],
+)
+def test_parts_of_vectors_are_known_at_whole_elements(known, given, new):
+    graphs = [fx.symbolic_trace(nn.Sequential(nn.LayerNorm(1, bias=False))) for _ in range(2)]
+    for graph, data in zip(graphs, (known, given), strict=True):
+        held = torch.frombuffer(bytearray(data), dtype=torch.float16)
+        graph.get_submodule("0").weight = nn.Parameter(held)
+    assert len(NewValues(*graphs)) == new
+
+
 def test_only_new_values_are_rounded_anew():
     graph = fx.symbolic_trace(nn.Sequential(nn.Linear(5, 7)))
     wrong = scaled(graph, "0", 1.01, slice(2, 4))

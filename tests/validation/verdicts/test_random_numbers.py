@@ -39,7 +39,11 @@ DRAWS = {
     "channels": lambda x: F.dropout1d(x, 0.3, training=True),
     "alpha": lambda x: F.alpha_dropout(x, 0.3, training=True),
     "native": lambda x: torch.native_dropout(x, 0.3, True)[0],
+    "nothing left": lambda x: x + torch.native_dropout(x, 1.0, True)[0],
     "rrelu": lambda x: F.rrelu(x, training=True),
+    "functional rrelu": lambda x: torch.ops.aten.rrelu_with_noise_functional(
+        x, torch.zeros_like(x), 0.1, 0.3, True
+    )[0],
     "noise": lambda x: (
         x + torch.randn_like(x) + torch.rand(()) + torch.rand(12) * torch.empty(12).normal_(1, 2)
     ),
@@ -87,6 +91,7 @@ def test_other_numbers_of_the_same_distribution_are_replaced_and_others_not():
         "random numbers: draw 1 of random numbers is uniform (0.0, 1.0) of shape (16, 1) in node 'model', "
         "the original's uniform (0.0, 1.0) of shape (12,) in node 'model'"
     )
+    assert in_turn.outputs["random numbers"].elements == 0
     less = verdict(Of(lambda x: F.dropout(x, 0.3, True)), Of(lambda x: F.dropout(x, 0.2, True)), X)
     assert "draw 1 of random numbers is bernoulli (0.8)" in less.reason
 
@@ -103,6 +108,8 @@ def test_a_dropout_and_uniform_numbers_that_choose_as_it_does_are_the_same(p, dt
         found = verdict(one, other, X.to(dtype))
         assert found, found
         assert "it was given those of the original" in found.reason
+    by_size = Of(lambda x: ((torch.rand(16, 12) > p) * x / (1 - p)).t())  # in the order of memory
+    assert verdict(Of(lambda x: F.dropout(x.t(), p, training=True)), by_size, X.to(dtype))
     wrong = {"threshold": p + 0.02}, {"threshold": p - 0.02}, {"scale": 1.02 / (1 - p)}, {"turned": True}
     for mistake in wrong:
         assert not verdict(whole, Of(lambda x, mistake=mistake: decomposed(x, **mistake)), X.to(dtype))
