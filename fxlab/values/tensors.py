@@ -39,7 +39,7 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
         elif isinstance(value, NUMBERS) or _is_array(value):
             found[path or "output"] = torch.tensor(value, device="cpu")
         elif isinstance(value, SYMBOLIC):  # of which torch.tensor would take the number of this run
-            dtype = torch.tensor((0, 0.0, False)[SYMBOLIC.index(type(value))]).dtype
+            dtype = torch.tensor((0, 0.0, False)[SYMBOLIC.index(type(value))], device="cpu").dtype
             found[path or "output"] = torch.scalar_tensor(cast("int", value), dtype=dtype, device="cpu")
     return found
 
