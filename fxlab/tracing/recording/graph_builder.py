@@ -26,7 +26,7 @@ from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, whe
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
-from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.recording.torch_calls import Call, as_call
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.condition_text import size_text_in
 from fxlab.tracing.shapes.fake_state import Originals
@@ -165,12 +165,12 @@ class Recording:
         self.bind(result, node, ())
         return result
 
-    def end_if_new(self, call: Call) -> None:
+    def end_if_new(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise before a call is made, in a run that ends with another one: it draws as none there does.
 
         This is what training differs in most often, and it takes torch long on fake tensors.
         """
-        if self._is_trial and _draws(call):
+        if self._is_trial and _draws(call := as_call(func, args, kwargs)):
             same = (call.op, call.target)
             known = (each for each in self._expected.values() if isinstance(each, tuple) and each[:2] == same)
             if not any(_draws(Call(*each)) for each in known):

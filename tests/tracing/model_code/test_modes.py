@@ -226,3 +226,18 @@ def test_identities_are_removed_for_both_modes():
     removed = RemoveIdentities()(traced).train()
     assert [node.name for node in removed.graph.nodes] == ["input_1", "_1", "output"]
     removed(X)
+
+
+def test_the_run_in_the_other_mode_ends_before_a_draw_that_this_one_does_not_make(capsys):
+    class AddsNoise(nn.Module):
+        def forward(self, x):
+            if self.training:
+                x = x + torch.rand_like(x)
+                print("drawn")
+            return x * 2
+
+    traced = fxlab.trace(AddsNoise().eval(), X)
+    assert "drawn" not in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="mode"):
+        traced.train()(X)
+    assert "rand_like" in fxlab.trace(AddsNoise(), X).code

@@ -60,7 +60,7 @@ def make_and_record(run: Run, call: TorchCall) -> Any:
     args, kwargs = all_read((call.args, dict(call.kwargs)))
     args = with_numbers_for_sizes(call.func, args, run.number_in)
     parted = expression_of(size_that_is_parted(call.func, args, kwargs))
-    run.recording.end_if_new(as_call(call.func, args, kwargs))
+    run.recording.end_if_new(call.func, args, kwargs)
     made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
     if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
         run.conditions.hold_read(call.func, args, kwargs, made.result)
