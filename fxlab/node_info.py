@@ -194,6 +194,12 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def dtype_named(name: str) -> torch.dtype | None:
+    """Return the dtype of a name, with or without ``torch.``; ``None`` if torch has none of this name."""
+    found = getattr(torch, name.removeprefix("torch."), None)
+    return found if isinstance(found, torch.dtype) else None
+
+
 def value_rows(node: fx.Node) -> list[tuple[str, str]]:
     """Return shape and dtype of each tensor in a node's result, or the value and type of a number."""
     return _value_rows(known_result(node))

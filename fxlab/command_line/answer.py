@@ -37,8 +37,8 @@ class Answer:
             tables = {name: _flat(table).to_dict("records") for name, table in self.tables.items()}
             file.write(json.dumps(json_values({**self.facts, **tables}), indent=2) + "\n")
         elif format == "csv":
-            table = _flat(next(iter(self.tables.values()), self._facts_table()))
-            file.write(visible(table.to_csv(index=False, lineterminator="\n")))
+            table, *_ = [*self.tables.values()] or [self._facts_table()]
+            file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
         else:
             file.write(visible(self._text()))
 

@@ -221,13 +221,14 @@ class _Colours:
 
     def check(self, session: Session) -> None:
         """Raise a ``ValueError`` for values of another graph."""
+        drawn = [*map(unfolded, session.stages)] if self.own else []
         for overlay in self.own:
-            for stage in map(unfolded, session.stages):
+            for stage in drawn:
                 with contextlib.suppress(ValueError):
                     overlay.check_is_of(stage)
                     break
             else:
-                overlay.check_is_of(unfolded(session.original))
+                overlay.check_is_of(drawn[0])
 
     def tables(self) -> list[ExtraTable]:
         """Return a table of the values that were given."""

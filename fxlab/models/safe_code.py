@@ -31,10 +31,10 @@ from fxlab.torch_private import (
     is_from_torch,
     qualified_name,
 )
+from fxlab.values.tensors import SYMBOLIC
 
 _PRIMITIVE = (bool, int, float, complex, str, bytes, NoneType, EllipsisType)
 _OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OPERATORS = (OpOverload, HigherOrderOperator)
 _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 """Names that torch writes into code without checking for others of that name."""
@@ -140,7 +140,7 @@ def _at(qualified_name: str) -> Any:
 
 def _is_opaque(value: object, *, is_in_dict: bool = False) -> bool:
     """Tell whether an argument holds a value that its ``repr`` does not reproduce."""
-    if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, (*_OF_TORCH, *_SYMBOLIC)):
+    if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, (*_OF_TORCH, *SYMBOLIC)):
         return False
     if isinstance(value, tuple | list):
         return (is_in_dict and hasattr(value, "_fields")) or any(
@@ -267,7 +267,7 @@ class _Writer:
         if isinstance(value, float) and not math.isfinite(value):
             name = self._global("nan", math.nan) if value != value else self._global("inf", math.inf)
             return f"-{name}" if value < 0 else name
-        if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, _SYMBOLIC):
+        if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, SYMBOLIC):
             return "..." if value is ... else repr(value)
         if isinstance(value, torch.device):
             return self._global("device", torch.device) + repr(value).removeprefix("device")

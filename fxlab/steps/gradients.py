@@ -22,7 +22,7 @@ from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_wor
 from fxlab.steps.sharding import Sharding
 from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
-from fxlab.tracing.messages import first_line, place_of
+from fxlab.tracing.messages import placed_line
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.report import TraceError
 
@@ -184,7 +184,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
     except Exception as error:  # whatever a model raises, or torch where it cannot record
         raise TraceError(
             f"{type(model).__name__} could not be recorded as a training step. It raised "
-            f"{type(error).__name__}: {first_line(error)} {place_of(error)}".rstrip()
+            f"{type(error).__name__}: {placed_line(error)}"
         ) from error
     without_hidden_writes(module.graph)
     with_workspaces(module)

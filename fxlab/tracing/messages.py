@@ -63,6 +63,11 @@ def first_line(error: BaseException) -> str:
     return (without_marks(str(error)).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
+def placed_line(error: BaseException) -> str:
+    """Return the first line of an error's message, and the line of the model that it came through."""
+    return f"{first_line(error)} {place_of(error)}".strip()
+
+
 def place_of(error: BaseException) -> str:
     """Return the line of the model that an error came through, in brackets."""
     found = where_raised(error)

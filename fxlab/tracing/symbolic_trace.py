@@ -24,7 +24,7 @@ from fxlab.tracing.bound_inputs import Argument, bound_arguments
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
-from fxlab.tracing.messages import Step, first_line, place_of, torch_logs_silent, warn_of_limits
+from fxlab.tracing.messages import Step, first_line, placed_line, torch_logs_silent, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, is_function, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
@@ -359,13 +359,13 @@ class _Pipeline:
         model = type(self._model).__name__
         own = self._eager.why_not(given) if self._has_data else None
         if own is not None:
-            message = f"{first_line(own)} {place_of(own)}".strip()
+            message = placed_line(own)
             raise Obstacle.MODEL_RAISES(model=model, error=type(own).__name__, message=message) from own
         if isinstance(failure, TraceError):
             raise failure
         if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):
             raise Obstacle.OFFLOADED(model=model) from failure
-        message = f"{first_line(failure)} {place_of(failure)}"
+        message = placed_line(failure)
         raised = type(failure).__name__
         raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
 

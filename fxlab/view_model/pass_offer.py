@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fxlab.node_info import dtype_named
 from fxlab.session import Session
 from fxlab.transformations import Transformation, offered
 from fxlab.view_model import protocol
@@ -163,8 +164,7 @@ def _value(text: str, parameter: inspect.Parameter) -> Any:
     """Read an argument; nothing that is typed is run."""
     if isinstance(parameter.default, str) or parameter.annotation in (str, "str"):
         return text
-    dtype = getattr(torch, text.removeprefix("torch."), None)
-    if isinstance(dtype, torch.dtype):
+    if (dtype := dtype_named(text)) is not None:
         return dtype
     try:
         return ast.literal_eval(text)

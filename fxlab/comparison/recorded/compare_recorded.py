@@ -17,6 +17,7 @@ from fxlab.comparison.recorded.record_run import record
 from fxlab.comparison.recorded.recorded_run import INPUT, OPERATOR, UNSEEN, WEIGHT, RecordedRun, Step, Value
 from fxlab.comparison.recorded.run_file import is_run_file, read_run, steps_read
 from fxlab.comparison.weights import WRONG, Weight
+from fxlab.node_info import dtype_named
 from fxlab.torch_private import OpOverload
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment, align_sides, paired_paths
@@ -121,12 +122,7 @@ def draws(node: Node) -> bool:
 
 
 def _meta(value: Value) -> torch.Tensor:
-    return torch.empty(value.shape, dtype=_known_dtype(value.dtype), device="meta")
-
-
-def _known_dtype(name: str) -> torch.dtype | None:
-    found = getattr(torch, name, None)
-    return found if isinstance(found, torch.dtype) else None
+    return torch.empty(value.shape, dtype=dtype_named(value.dtype), device="meta")
 
 
 def _tolerances(run: RecordedRun) -> Iterator[float]:
@@ -149,7 +145,7 @@ def _tolerances(run: RecordedRun) -> Iterator[float]:
 
 def _unit_of(dtype: str) -> float:
     """Return the relative rounding of a dtype, by its name; none of whole numbers."""
-    found = _known_dtype(dtype)
+    found = dtype_named(dtype)
     return 0.0 if found is None else unit_of(found)
 
 

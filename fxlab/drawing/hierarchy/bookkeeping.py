@@ -24,6 +24,7 @@ from fxlab.operators import (
     returns_number,
 )
 from fxlab.operators.python_functions import DATA, LAYOUT
+from fxlab.values.tensors import SYMBOLIC
 
 SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
 CONSTANTS, RESULTS = "constants", "results"
@@ -35,7 +36,7 @@ _CALLS = ("call_module", "call_function", "call_method")
 _CHECKS = ("assert", "sym_constrain_range")
 _WHOLE = (torch.int32, torch.int64)
 _INDICES = (torch.bool, *_WHOLE)
-_NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
+_NUMBERS = (bool, int, float, *SYMBOLIC, torch.Size)
 _COUNTS = ("one_hot", "bincount")
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "einsum", "linear")
 

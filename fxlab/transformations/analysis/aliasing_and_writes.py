@@ -31,9 +31,9 @@ from fxlab.operators import (
 )
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import HigherOrderOperator
-from fxlab.values.tensors import storage_of
+from fxlab.values.tensors import SYMBOLIC, storage_of
 
-_IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
+_IMMUTABLE = (int, float, complex, str, torch.Size, *SYMBOLIC)
 """Types that cannot be written in place and hold no memory of a tensor; a ``bool`` is an ``int``."""
 
 

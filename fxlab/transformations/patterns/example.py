@@ -12,8 +12,9 @@ from fxlab.node_info import known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.source import Choices, Source, compiled
+from fxlab.values.tensors import SYMBOLIC
 
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
+_NUMBERS = (int, float, *SYMBOLIC, torch.Size)
 """Results that a pattern captures rather than computes."""
 
 

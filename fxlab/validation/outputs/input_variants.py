@@ -221,17 +221,19 @@ def _resized(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
 def _half_masked(tensor: torch.Tensor) -> torch.Tensor:
     if not _masks_tokens(tensor):
         return tensor
-    length = tensor.shape[1]
-    return tensor * (torch.arange(length, device="cpu") < length - length // 2).to(tensor)
+    return _masked_from(tensor, tensor.shape[1] - tensor.shape[1] // 2)
 
 
 def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
     if not _masks_tokens(tensor):
         return tensor
-    length = tensor.shape[1]
     # At least one token of each row stays, as attention over none gives NaN.
-    ends = 1 + torch.arange(tensor.shape[0], device="cpu") * 3 % length
-    return tensor * (torch.arange(length, device="cpu") < ends[:, None]).to(tensor)
+    ends = 1 + torch.arange(tensor.shape[0], device="cpu") * 3 % tensor.shape[1]
+    return _masked_from(tensor, ends[:, None])
+
+
+def _masked_from(tensor: torch.Tensor, ends: int | torch.Tensor) -> torch.Tensor:
+    return tensor * (torch.arange(tensor.shape[1], device="cpu") < ends).to(tensor)
 
 
 def _masks_tokens(tensor: torch.Tensor) -> bool:

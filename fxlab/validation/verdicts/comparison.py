@@ -348,7 +348,7 @@ class RunsCompared:
             for path in self._paths
             if path in judgements
         }
-        judgements = measured | judgements | measured  # in the order of the paths
+        judgements = measured | {path: each for path, each in judgements.items() if path not in measured}
         records = self._original.observed.record, self._transformed.observed.record
         notes = *stride_notes(*records), *aliasing_notes(*records, self._held_by_both, self._aliased_later)
         if self._take_gradients_alike and not self._original.has_gradients:
