@@ -77,6 +77,14 @@ def are_in_files(graph_module: nn.Module) -> bool:
     return any(map(is_lazy, _named(graph_module).values()))
 
 
+def check_files(graph_module: nn.Module) -> None:
+    """Raise a ``ValueError`` if a file with weights of a module has changed since they were found."""
+    sources = (tensor.snapshot() for tensor in _named(graph_module).values() if isinstance(tensor, LazyTensor))
+    files = {found.path: found for source in sources for found in source.origins() if isinstance(found, _InFile)}
+    for file in files.values():
+        file.check()
+
+
 def _named(model: nn.Module) -> dict[str, torch.Tensor]:
     return {
         **dict(model.named_parameters(remove_duplicate=False)),
@@ -103,11 +111,15 @@ class _InFile(Source):
     changed: int
     """When the file was last written, in nanoseconds."""
 
-    def read(self) -> torch.Tensor:
-        """Read the bytes of this tensor."""
+    def check(self) -> None:
+        """Raise a ``ValueError`` if the file has changed since."""
         now = _stat(Path(self.path))
         if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
             raise ValueError(f"weights: {self.path} has changed since the session was made. Make a new one.")
+
+    def read(self) -> torch.Tensor:
+        """Read the bytes of this tensor."""
+        self.check()
         with _opened(Path(self.path)) as file:
             tensor: torch.Tensor = file.get_tensor(self.name)
             return tensor

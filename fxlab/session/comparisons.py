@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
 from fxlab.models.settings import NumericSettings
+from fxlab.models.weight_files import check_files
 from fxlab.session.history import Stack
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Comparisons:
             self._after_run()
             return result
 
+        check_files(self._original)
         return self.remembered(kind, stack, run)
 
     def evaluation(self, stack: Stack) -> Evaluation | None:

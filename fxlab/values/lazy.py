@@ -29,6 +29,10 @@ class Source(ABC):
     def text(self) -> str:
         """Return a text that identifies the numbers, the same in every process."""
 
+    def origins(self) -> Iterator[Source]:
+        """Yield the sources that these numbers are computed from, or this one."""
+        yield self
+
 
 @contextmanager
 def deferred() -> Iterator[None]:
@@ -211,6 +215,11 @@ class _Computed(Source):
     def text(self) -> str:
         leaves = pytree.tree_leaves((self.args, self.kwargs))
         return f"{self.name}({', '.join(map(_leaf_text, leaves))})[{self.index}]"
+
+    def origins(self) -> Iterator[Source]:
+        for leaf in pytree.tree_leaves((self.args, self.kwargs)):
+            if isinstance(leaf, (LazyTensor, Source)):
+                yield from (leaf.snapshot() if isinstance(leaf, LazyTensor) else leaf).origins()
 
     def view_text(self) -> str:
         """Return the words for a view, apart from its base."""

@@ -355,10 +355,14 @@ def test_a_model_with_weights_and_what_is_no_path_are_refused(folder):
 def test_a_file_that_changes_later_is_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     save_file({"weight": torch.ones(2, 2), "bias": torch.ones(2)}, file)
-    session = Session(nn.Linear(2, 2, device="meta"), torch.ones(2, 2), weights=file)
+    session, judged = (
+        Session(nn.Linear(2, 2, device="meta"), torch.ones(2, 2), weights=file) for _ in range(2)
+    )
+    assert judged.verdict().agrees
     save_file({"weight": torch.ones(3, 2), "bias": torch.ones(2)}, file)
-    with pytest.raises(ValueError, match=r"model\.safetensors has changed since"):
-        session.verdict()
+    for one in (session, judged):
+        with pytest.raises(ValueError, match=r"model\.safetensors has changed since"):
+            one.verdict()
     file.unlink()
     with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
         session.verdict()
