@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 ROOT = Path(__file__).parents[1] / "fxlab"
 ADAPTERS = {"torch_private.py", "tracing/torch_private.py", "tracing/dynamo/compiling.py"}
 """And each file ``hooks.py``."""
@@ -48,11 +51,8 @@ def texts(path: str) -> list[str]:
 
 
 OF_THE_CORE = texts("torch_private.py")
-OF_STEPS = ["torch.autograd._get_sequence_nr"] + [
-    f"torch.fx.experimental.proxy_tensor.{name}" for name in ("get_proxy_mode", "make_fx")
-]
-OF_FLEX = [path for path in texts("tracing/torch_private.py") if path.endswith("TransformGetItemToIndex")]
-OF_TRACING = [path for path in texts("tracing/torch_private.py") if path not in OF_STEPS + OF_FLEX]
+NOT_ALWAYS = FOR_STEPS.keys() | FOR_FLEX.keys()
+OF_TRACING = [path for path in texts("tracing/torch_private.py") if path not in NOT_ALWAYS]
 PROGRAM = """
     import importlib, json, os, sys, types
     import torch, pandas
@@ -66,17 +66,17 @@ PROGRAM = """
         def forward(self, x):
             return self.a(x) / 3 + self.b(x)
 
-    def without(path):
-        # As if torch had the name no more; torch itself goes on using it.
-        module, _, name = path.rpartition(".")
+    def without(paths):
+        # As if torch had the names no more; torch itself goes on using them.
+        lost = [path.rpartition(".")[::2] for path in paths.split()]
         found = importlib.import_module
 
         def lacking(asked, package=None):
-            value = found(asked, package)
-            if asked != module:
+            value, names = found(asked, package), [name for module, name in lost if module == asked]
+            if not names:
                 return value
-            names = {key: held for key, held in vars(value).items() if key != name}
-            return types.SimpleNamespace(**names)
+            kept = {key: held for key, held in vars(value).items() if key not in names}
+            return types.SimpleNamespace(**kept)
 
         importlib.import_module = lacking
 
@@ -99,11 +99,11 @@ PROGRAM = """
         step = fxlab.trace_step(Model(), torch.ones(2, 4), lambda output: output.sum())
         assert "grad of a.weight" in step(**fxlab.Session(step).inputs)
 
-    def outcome(path, run):
+    def outcome(paths, run):
         reads, writes = os.pipe()
         if (child := os.fork()) == 0:
             try:
-                without(path)
+                without(paths)
                 run()
                 told = "fine"
             except BaseException as error:
@@ -115,7 +115,7 @@ PROGRAM = """
         with open(reads) as answer:
             return answer.read()
 
-    print(json.dumps({path: outcome(path, eval(sys.argv[1])) for path in sys.argv[2:]}))
+    print(json.dumps({paths: outcome(paths, eval(sys.argv[1])) for paths in sys.argv[2:]}))
 """
 
 
@@ -125,15 +125,17 @@ def outcomes(run: str, paths: list[str]) -> dict[str, str]:
     return json.loads(result.stdout)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
-def test_graphs_are_drawn_and_transformed_without_any_one_of_them():
+def test_graphs_are_drawn_and_transformed_without_them():
     assert len(OF_THE_CORE) > 10
+    assert list(outcomes("use", [" ".join(OF_THE_CORE)]).values()) == ["fine"]
+
+
+@pytest.mark.weekly
+def test_graphs_are_drawn_and_transformed_without_any_one_of_them():
     assert outcomes("use", OF_THE_CORE) == dict.fromkeys(OF_THE_CORE, "fine")
 
 
 @pytest.mark.weekly
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 def test_tracing_says_which_one_it_lacks():
     assert len(OF_TRACING) > 25
     told = outcomes("trace", OF_TRACING)
@@ -142,9 +144,7 @@ def test_tracing_says_which_one_it_lacks():
 
 
 @pytest.mark.weekly
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 def test_steps_say_which_one_they_lack_and_models_are_traced_without_it():
-    paths = [*OF_STEPS, "torch._to_functional_tensor"]
-    told = outcomes("trace_step", paths)
-    assert all(told[path].startswith("TraceError: ") and path in told[path] for path in paths), told
-    assert outcomes("trace", paths + OF_FLEX) == dict.fromkeys(paths + OF_FLEX, "fine")
+    told = outcomes("trace_step", [*FOR_STEPS])
+    assert all(words.startswith("TraceError: ") and path in words for path, words in told.items()), told
+    assert list(outcomes("trace", [" ".join(NOT_ALWAYS)]).values()) == ["fine"]
