@@ -321,6 +321,22 @@ describe("the colours of two stages", () => {
     expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["Time", "0 s4 s"]);
   });
 
+  it("have infinity as an end where all other values are the same", () => {
+    showBoth();
+    const painted = paintTogether([
+      [overlay({ x: 0, relu: Infinity }), AFTER],
+      [overlay({ x: 0 }), BEFORE],
+    ]);
+    panes.setPaint(painted);
+    expect([heat("shown", "x"), heat("shown", "relu"), heat("before", "x")]).toEqual([
+      "0.000",
+      "1.000",
+      "0.000",
+    ]);
+    legend.show([AFTER, BEFORE], [], painted);
+    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["Time", "0 s∞"]);
+  });
+
   it("have one number for a kind, however often it is on either side", () => {
     showBoth();
     const painted = paintTogether([

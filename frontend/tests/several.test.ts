@@ -40,6 +40,13 @@ function go(fragment: string): void {
   window.dispatchEvent(new HashChangeEvent("hashchange", { oldURL }));
 }
 
+it("says where graphs end only if they are parts of code", () => {
+  const contents = { ...CONTENTS, graphs: [ROW, { ...ROW, name: "another" }] };
+  const { element } = new Several(contents, vi.fn());
+  expect(element.querySelectorAll("thead th")).toHaveLength(5);
+  expect(element.querySelector("table")!.textContent).not.toContain("the end of the code");
+});
+
 describe("a report on several graphs", () => {
   let several: Several;
   let close: ReturnType<typeof vi.fn<() => void>>;

@@ -87,6 +87,13 @@ def test_infinite_values_are_the_highest_and_no_scale(view: View):
     assert legend_of(render(view, overlay=overlay))[1:] == ["1", "2"]
 
 
+def test_where_only_infinity_is_beside_one_value_it_ends_the_scale(view: View):
+    for combine in ("sum", "max"):
+        overlay = Overlay("x", title="x", values={"_0": math.inf, "_1": 0.0}, combine=combine)
+        assert [fills(view, overlay)[name] for name in ("1", "0")] == [HEAT[0], HEAT[1]]
+        assert legend_of(render(view, overlay=overlay))[1:] == ["0", "∞"]
+
+
 def test_words_are_kinds_the_most_frequent_first(view: View):
     overlay = Overlay("dtype", title="Dtype", values={"_0": "int64", "_1": "float32", "_2_0": "float32"})
     shown = fills(view, overlay)

@@ -129,14 +129,15 @@ def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], flo
     """Return the level of a value, 0 to 1 (of an error, by its magnitude), and words for the ends."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
+    last = high if high > low else max(values, default=high)
     smallest = min((value for value in finite if value > 0), default=math.inf)
 
     def words(*ends: float) -> tuple[str, str]:
-        first, last = (with_unit(end, overlay.unit) for end in ends)
-        return first, last
+        start, end = (with_unit(end, overlay.unit) for end in ends)
+        return start, end
 
     if overlay.combine == "sum" and low >= 0:
-        return lambda value: value / high if high else float(value > 0), words(0.0, high)
+        return lambda value: value / high if high else float(value > 0), words(0.0, last)
     if low >= 0 and smallest < high:
         span = math.log(high / smallest)
 
@@ -146,7 +147,7 @@ def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], flo
             return _SMALLEST_LEVEL + (1 - _SMALLEST_LEVEL) * math.log(value / smallest) / span
 
         return magnitude, words(low, high)
-    return lambda value: (value - low) / (high - low) if high > low else float(value > 0), words(low, high)
+    return lambda value: (value - low) / (high - low) if high > low else float(value > 0), words(low, last)
 
 
 def kind_colours(values: Iterable[str]) -> dict[str, Colours]:

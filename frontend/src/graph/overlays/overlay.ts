@@ -90,29 +90,25 @@ interface Scale {
 function numbers(overlay: Overlay, values: (number | null)[]): Scale {
   const known = values.filter((value) => value !== null);
   const finite = known.filter(Number.isFinite);
-  const high = Math.max(0, ...finite);
-  const low = Math.min(...finite);
+  const low = finite.length ? Math.min(...finite) : 0;
+  const high = finite.length ? Math.max(...finite) : 0;
+  // Where finite values are all the same, infinity is the end that tells others apart.
+  const last = high > low ? high : Math.max(high, ...known);
+  const ends = (first: number): [string, string] => [
+    withUnit(first, overlay.unit),
+    withUnit(last, overlay.unit),
+  ];
   if (overlay.combine === "sum" && low >= 0) {
-    return {
-      level: (value) => (high ? value / high : 0),
-      ends: [withUnit(0, overlay.unit), withUnit(high, overlay.unit)],
-    };
+    return { level: (value) => (high ? value / high : Number(value > 0)), ends: ends(0) };
   }
-  const positive = finite.filter((value) => value > 0);
-  const smallest = Math.min(...positive);
+  const smallest = Math.min(...finite.filter((value) => value > 0));
   if (low >= 0 && smallest < high) {
     const span = Math.log(high / smallest);
     return {
       level: (value) => (value > 0 ? 0.12 + (0.88 * Math.log(value / smallest)) / span : 0),
-      ends: [withUnit(low, overlay.unit), withUnit(high, overlay.unit)],
+      ends: ends(low),
     };
   }
-  const span = Math.max(...finite) - low;
-  return {
-    level: (value) => (span ? (value - low) / span : value > 0 ? 1 : 0),
-    ends: [
-      withUnit(finite.length ? low : 0, overlay.unit),
-      withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit),
-    ],
-  };
+  const span = high - low;
+  return { level: (value) => (span ? (value - low) / span : Number(value > 0)), ends: ends(low) };
 }
