@@ -355,3 +355,12 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> str:
 def meant(names: list[str]) -> str:
     """Return a question that names the nearest, or nothing."""
     return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+class NoInputError(TypeError):
+    """An argument that is no input of the model: a misspelt option, or one of another library."""
+
+    def __init__(self, name: str, inputs: Iterable[str]) -> None:
+        self.name = name
+        self.words = f"{name}: expected an option, or an input of the model ({', '.join(inputs) or 'none'})."
+        super().__init__(self.words + elsewhere(name))

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from inspect import isfunction, isroutine
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from fxlab.other_names import OF_ARGUMENTS, elsewhere, meant
+from fxlab.other_names import OF_ARGUMENTS, NoInputError, elsewhere, meant
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def as_table(value: Any) -> Any:
@@ -59,11 +62,20 @@ def fitted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     """Call a function; arguments that do not fit are passed by the function's own names for them."""
     try:
         return function(*args, **kwargs)
+    except NoInputError as error:
+        known = inspect.signature(function).parameters
+        error.args = (f"{error.words}{_meant_and_taken(error.name, known)}{elsewhere(error.name)}",)
+        raise
     except TypeError:
         if _binds(function, args, kwargs):
             raise
     args, kwargs = own_arguments(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def fitting(method: Callable[P, T]) -> Callable[P, T]:
+    """Return a method that takes arguments as :func:`fitted` does."""
+    return functools.wraps(method)(lambda *args, **kwargs: fitted(method, args, kwargs))
 
 
 def own_arguments(
@@ -93,9 +105,6 @@ def own_arguments(
         bound.arguments["inputs"] = given(bound.arguments.get("inputs"), by_name, _original(model))
         return bound.args, bound.kwargs
     unknown = [name for name in own if name not in known and not taken]
-    shown = [str(each.replace(annotation=each.empty)) for each in known.values() if each.name != "self"]
-    if "*" not in "".join(shown) and any(each.kind is each.KEYWORD_ONLY for each in known.values()):
-        shown.insert(sum(each.kind is not each.KEYWORD_ONLY for each in known.values()), "*")
     try:
         inspect.signature(function).bind(*args, **own)
         words = ""
@@ -103,10 +112,17 @@ def own_arguments(
         words = str(error)
     name = function.__name__
     head = f"{name}() takes no argument {unknown[0]!r}" if unknown else f"{name}(): {words}"
-    near = difflib.get_close_matches(unknown[0], known, n=2) if unknown else []
     one = " All inputs are one argument: (a, b), or {name: value}."
     one = one if "inputs" in known and not unknown else ""
-    raise TypeError(f"{head}.{meant(near)} It takes ({', '.join(shown)}).{one}{elsewhere(*unknown)}")
+    takes = _meant_and_taken(unknown[0] if unknown else "", known)
+    raise TypeError(f"{head}.{takes}{one}{elsewhere(*unknown)}")
+
+
+def _meant_and_taken(name: str, known: Mapping[str, inspect.Parameter]) -> str:
+    """Return sentences that name the parameters nearest to a name, and all of them."""
+    known = {name: each.replace(annotation=each.empty) for name, each in known.items() if name != "self"}
+    shown = str(inspect.Signature([*known.values()]))
+    return f"{meant(difflib.get_close_matches(name, known, n=2))} It takes {shown}."
 
 
 def _names_of_inputs(model: Any) -> Iterable[str]:

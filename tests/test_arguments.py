@@ -178,8 +178,12 @@ WRONG = [
 
 @pytest.mark.parametrize("function", [fxlab.draw, fxlab.Session, fxlab.inspect])
 def test_a_misspelt_option_is_no_input(function):
-    with pytest.raises(TypeError, match=r"pases: expected an option, or an input of the model \("):
-        function(GRAPH, pases=[])
+    option = {fxlab.draw: "opened", fxlab.Session: "passes", fxlab.inspect: "height"}[function]
+    with pytest.raises(TypeError) as raised:
+        function(GRAPH, **{option[:-2]: []})
+    words = str(raised.value)
+    assert f"{option[:-2]}: expected an option, or an input of the model (" in words
+    assert f"Did you mean {option}? It takes (model, inputs=None, " in words
 
 
 @pytest.mark.parametrize(("function", "arguments", "name"), WRONG)

@@ -16,7 +16,7 @@ from fxlab.checks import described
 from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
-from fxlab.other_names import elsewhere
+from fxlab.other_names import NoInputError
 from fxlab.torch_private import (
     allow_saved_hooks,
     are_saved_hooks_allowed,
@@ -362,7 +362,7 @@ def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -
                 by_name |= (value or {}) if other in _NAMED_BY_NAME else {}
                 inputs = value if other in _INPUTS_BY_NAME and inputs is None else inputs
         if names.is_closed and (unknown := [each for each in by_name if each not in names.all]):
-            raise no_input(unknown[0], names.all)
+            raise NoInputError(unknown[0], names.all)
     if by_name and inputs is not None:
         places = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
         positional = () if names is None else names.positional
@@ -478,14 +478,8 @@ def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
     return batch
 
 
-def no_input(name: str, names: Iterable[str]) -> TypeError:
-    """Return the error for an argument that is no input: a misspelt option, or one of another library."""
-    words = f"{name}: expected an option, or an input of the model ({', '.join(names) or 'none'})."
-    return TypeError(words + elsewhere(name))
-
-
 def check_inputs_named(graph_module: GraphModule, arguments: Iterable[str]) -> None:
     """Raise the ``TypeError`` for a keyword argument that is no input of a graph."""
     names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
     if unknown := sorted({*arguments} - {*names, *_INPUTS_BY_NAME, *_NAMED_BY_NAME}):
-        raise no_input(unknown[0], names)
+        raise NoInputError(unknown[0], names)

@@ -79,9 +79,9 @@ def are_in_files(graph_module: nn.Module) -> bool:
 
 def check_files(graph_module: nn.Module) -> None:
     """Raise a ``ValueError`` if a file with weights of a module has changed since they were found."""
-    sources = (tensor.snapshot() for tensor in _named(graph_module).values() if isinstance(tensor, LazyTensor))
-    files = {found.path: found for source in sources for found in source.origins() if isinstance(found, _InFile)}
-    for file in files.values():
+    lazy = (tensor for tensor in _named(graph_module).values() if isinstance(tensor, LazyTensor))
+    origins = (origin for tensor in lazy for origin in tensor.snapshot().origins())
+    for file in {origin.path: origin for origin in origins if isinstance(origin, _InFile)}.values():
         file.check()
 
 

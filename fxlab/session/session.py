@@ -22,6 +22,7 @@ from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
 from fxlab.models.step_record import step_record
 from fxlab.models.tensor_state import ModelNoted
+from fxlab.public_calls import fitting
 from fxlab.session import saved_file
 from fxlab.session.history import History
 from fxlab.session.near_misses import failed_attempt, failed_explanation, of_all, places, why_not
@@ -101,6 +102,7 @@ class Session(Shortcuts, PassStack):
     True
     """
 
+    @fitting
     def __init__(
         self,
         model: ModelLike,
