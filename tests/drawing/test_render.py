@@ -70,8 +70,8 @@ def check_is_safe(svg: str) -> ET.Element:
 
 ATTRIBUTES = {
     "width", "height", "viewBox", "class", "id", "font-family", "transform", "d", "points", "fill", "stroke",
-    "stroke-width", "stroke-dasharray", "x", "y", "text-anchor", "font-size", "font-weight", "textLength",
-    "lengthAdjust",
+    "stroke-width", "stroke-dasharray", "paint-order", "x", "y", "text-anchor", "font-size", "font-weight",
+    "textLength", "lengthAdjust",
 }  # fmt: skip
 
 
@@ -113,6 +113,25 @@ def test_every_visible_thing_is_an_element_whose_tooltip_says_what_it_is(model):
     for edge in view.edges:
         ends = tooltips[f"edge-{edge.source.id}-{edge.target.id}"]
         assert ends.startswith(f"{boxes[edge.source.id]} → {boxes[edge.target.id]}")
+
+
+def test_titles_of_opened_groups_are_above_the_lines_that_cross_them():
+    hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
+    drawn = ET.fromstring(render(View(hierarchy).open("encoder")))
+    places = {group: place for place, group in enumerate(drawn.iter(f"{SVG}g"))}
+    (cluster,), (title,), edges = (
+        drawn.findall(f".//{SVG}g[@class]{words}")
+        for words in (
+            f"[@id='{hierarchy.groups['encoder'].id}']",
+            "[@class='cluster-title']",
+            "[@class='edge']",
+        )
+    )
+    assert places[cluster] < min(map(places.get, edges)) <= max(map(places.get, edges)) < places[title]
+    assert cluster.find(f"{SVG}text") is None
+    assert cluster.findtext(f"{SVG}title") == title.findtext(f"{SVG}title") != ""
+    text, fill = title.find(f"{SVG}text"), cluster.find(f"{SVG}path").attrib["fill"]
+    assert (text.text, text.attrib["stroke"], text.attrib["paint-order"]) == ("encoder", fill, "stroke")
 
 
 def test_classes_say_what_a_box_is():
@@ -215,13 +234,18 @@ def test_texts_fit_their_boxes_and_do_not_meet(opened):
     for path in opened:
         view = view.open(path)
     marks = {leaf.name: ("a",) for leaf in hierarchy.leaves[::3]}
-    groups = ET.fromstring(render(view, marks=marks)).iter(f"{SVG}g")
-    boxes = [group for group in groups if {"node", "cluster"} & set(group.get("class").split())]
-    assert boxes
+    drawn = ET.fromstring(render(view, marks=marks))
+    boxes = [
+        group for group in drawn.iter(f"{SVG}g") if {"node", "cluster"} & set(group.get("class").split())
+    ]
+    titles = drawn.findall(f".//{SVG}g[@class='cluster-title']")
+    clusters = [group for group in boxes if "cluster" in group.get("class")]
+    assert len(titles) == len(clusters) >= len(opened)
+    titled = dict(zip(clusters, titles, strict=True))
     for group in boxes:
         around = extent(group)
         lines: dict[str, list[tuple[float, float]]] = {}
-        for text in group.findall(f"{SVG}text"):
+        for text in titled.get(group, group).findall(f"{SVG}text"):
             assert has_known_width(text.text)
             length, x = float(text.attrib["textLength"]), float(text.attrib["x"])
             start = x - length / 2 if text.attrib["text-anchor"] == "middle" else x

@@ -2,8 +2,8 @@
 
 Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``,
 ``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
-(``fx-changed``, ``fx-mark-0``), and ``edge``. Colours are presentational attributes, which any rule
-overrides.
+(``fx-changed``, ``fx-mark-0``), ``cluster-title``, and ``edge``. Colours are presentational attributes,
+which any rule overrides.
 """
 
 import re
@@ -62,7 +62,8 @@ _KNOWN = {
         "g": "id class transform",
         "path": "d fill stroke stroke-width stroke-dasharray",
         "polygon": "points fill stroke stroke-width",
-        "text": "x y text-anchor font-size font-weight fill textLength lengthAdjust",
+        "text": "x y text-anchor font-size font-weight fill stroke stroke-width paint-order "
+        "textLength lengthAdjust",
         "defs": "",
         "linearGradient": "id gradientUnits x1 y1 x2 y2",
         "stop": "offset style",
@@ -92,8 +93,23 @@ def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
     for whole in root:
         # Every picture has such an element; two of them may be on one page.
         whole.attrib.pop("id", None)
+        _raise_titles(whole)
         _write(parts, whole, tooltips)
     return "".join([*parts, "</svg>"])
+
+
+def _raise_titles(picture: ET.Element) -> None:
+    """Put the words of opened groups above the lines that cross them, on a border of the group's colour."""
+    for group in picture.findall(f"{_SVG}g[@class]"):
+        shape = group.find(_PATH)
+        if shape is None or "cluster" not in group.attrib["class"].split():
+            continue
+        words = group[[*group].index(shape) + 1 :]
+        del group[len(group) - len(words) :]
+        for text in filter(lambda each: each.tag == _TEXT, words):
+            text.attrib |= {"stroke": shape.attrib["fill"], "stroke-width": "4", "paint-order": "stroke"}
+        title = ET.SubElement(picture, f"{_SVG}g", {"class": "cluster-title", "of": group.get("id", "")})
+        title.extend(words)
 
 
 def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -> None:
@@ -108,7 +124,7 @@ def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -
     if element.tag == _TEXT:
         parts.append(_escaped(element.text or ""))
     elif len(element):
-        tooltip = tooltips.get(found.get("id", ""))
+        tooltip = tooltips.get(found.get("id") or found.get("of", ""))
         if tooltip:
             parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
         _place(element)
@@ -134,7 +150,7 @@ def _place(group: ET.Element) -> None:
         elif "node" in words:
             own = own or _middle(next(group.iter(_PATH)))
             text.attrib |= {"x": own, "text-anchor": "middle"}
-        elif "cluster" in words and before.tag == _TEXT:
+        elif "cluster-title" in words and before.tag == _TEXT:
             text.text = (text.text or "").strip()
             text.attrib["x"] = f"{float(before.attrib['x']) + _width(before) + TITLE_GAP:g}"
 
