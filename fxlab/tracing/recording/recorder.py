@@ -25,7 +25,6 @@ from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.lists import (
-    go_through_rows,
     hand_on_uncounted,
     join_uncounted,
     lists_seen,
@@ -63,7 +62,7 @@ from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
-    go_through_rows, allow_numbers, record_control_flow, refuse_backward, require_of_data,
+    allow_numbers, record_control_flow, refuse_backward, require_of_data,
     read_state, read_one_number, refuse_memory, require_own_storages, read_address, leave_profiling,
     leave_backward_hooks, copy_array, hand_on_uncounted, join_uncounted,
 )  # fmt: skip

@@ -24,14 +24,6 @@ from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path
 
 
-def go_through_rows(run: Run, call: TorchCall) -> Any:
-    """Take a tensor that Python goes through apart by ``unbind``."""
-    if call.func is not torch.Tensor.__iter__:
-        return PASSED_ON
-    with run.mode:
-        return iter(call.args[0].unbind(0))
-
-
 def hand_on_uncounted(run: Run, call: TorchCall) -> Any:
     """Record a call that gives or takes a list whose items nothing has counted."""
     result = _uncounted(run, call.func, call.args, call.kwargs)
