@@ -24,11 +24,7 @@ from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
-from fxlab.tracing.recording.handlers.lists import (
-    hand_on_uncounted,
-    join_uncounted,
-    lists_seen,
-)
+from fxlab.tracing.recording.handlers.lists import hand_on_uncounted, join_uncounted, lists_seen
 from fxlab.tracing.recording.handlers.memory import (
     addresses_of_storages_seen,
     refuse_memory,
@@ -62,9 +58,9 @@ from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
-    allow_numbers, record_control_flow, refuse_backward, require_of_data,
-    read_state, read_one_number, refuse_memory, require_own_storages, read_address, leave_profiling,
-    leave_backward_hooks, copy_array, hand_on_uncounted, join_uncounted,
+    allow_numbers, record_control_flow, refuse_backward, require_of_data, read_state, read_one_number,
+    refuse_memory, require_own_storages, read_address, leave_profiling, leave_backward_hooks, copy_array,
+    hand_on_uncounted, join_uncounted,
 )  # fmt: skip
 """Tried in this order on each call that torch shows; a call without an answer is made and recorded."""
 
