@@ -61,6 +61,8 @@ class StepRecord:
     ----------
     counted : tuple of str
         What each step changes, or draws, in the Python of the model or the loss, and no graph does.
+    set_in_runs : tuple of str
+        The paths of attributes of the model that a run sets, also where that changes nothing in the next run.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class StepRecord:
     ) -> None:
         self.outputs, self.autocast, self.key = outputs, autocast, key
         self.counted: tuple[str, ...] = ()
+        self.set_in_runs: tuple[str, ...] = ()
         # In a closure, so that copying the graph does not copy the tensors.
         self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer, noted)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -169,6 +170,22 @@ class ModelNoted:
         own, read = self._now()
         changed = (path for path, old in self._read.items() if not _still_read(path, old, read.get(path, ())))
         return [*_different(self._own, own), *changed]
+
+    def changed_but_for(self, set_in_runs: Iterable[str]) -> list[str]:
+        """Return what has changed but for attributes that runs set, and objects that hold these."""
+        paths = self.changed()
+        inside = {
+            path for path in paths for name in set_in_runs if name.startswith((f"{path}.", f"{path}["))
+        }
+        objects = {id(self._at(path)) for path in inside}
+        return [path for path in paths if path not in set_in_runs and id(self._at(path)) not in objects]
+
+    def _at(self, path: str) -> object:
+        """Return the value at a path of the model; the path itself if it leads elsewhere."""
+        try:
+            return attrgetter(path)(self._model)
+        except AttributeError:
+            return path
 
     def _now(self) -> tuple[dict[str, object], dict[str, tuple[object, ...]]]:
         """Return the state of its modules and tensors, and the values that their code reads elsewhere."""

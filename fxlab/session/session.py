@@ -220,13 +220,11 @@ class Session(Shortcuts, PassStack):
         if self._noted is None:
             return
         # The trace tells which attributes a run of the model sets by itself.
+        record = step_record(self.original)
         findings = getattr(self.original.meta.get("trace"), "findings", ())
         of_run = {found.what for found in findings if found.kind == "attribute"}
-        changed = [
-            path
-            for path in self._noted.changed()
-            if not any(what == path or what.startswith((f"{path}.", f"{path}[")) for what in of_run)
-        ]
+        of_run |= {*record.set_in_runs} if record is not None else set()
+        changed = self._noted.changed_but_for(of_run)
         if not changed:
             return
         warnings.warn(

@@ -160,7 +160,9 @@ def recorded_step(
         _warn_of_constants(step)
         record = StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key, noted)
         note_step(step, record)
-        record.counted = check_step(step, record, Forward(model, loss), passes, update)
+        forward = Forward(model, loss)
+        record.counted = check_step(step, record, forward, passes, update)
+        record.set_in_runs = tuple(forward.changed())
     if record.counted:
         warnings.warn(words_of_counted(record.counted), TraceWarning, stacklevel=levels_to_author())
     return step

@@ -2,6 +2,7 @@
 
 import enum
 import functools
+import types
 import warnings
 import weakref
 from contextvars import ContextVar
@@ -201,22 +202,38 @@ def test_what_the_graph_shares_with_the_model_may_change():
 
 
 class Counts(nn.Module):
-    def __init__(self):
+    def __init__(self, settings):
         super().__init__()
-        self.calls, self.linear = 0, nn.Linear(4, 4)
+        self.calls, self.settings, self.linear = 0, settings, nn.Linear(4, 4)
 
     def forward(self, x):
         self.calls += 1
+        self.settings.kind = self.settings.kind or "regression"
         return self.linear(x)
 
 
+class CountsInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.settings, self.other = types.SimpleNamespace(kind=None), [1]
+        self.part = Counts(self.settings)
+
+    def forward(self, x):
+        return self.part(x).relu() * len(self.other)
+
+
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
-def test_what_a_run_of_the_model_sets_is_no_change():
-    model, x = nn.Sequential(Counts(), nn.ReLU()).eval(), torch.randn(2, 4)
-    session = fxlab.Session(model, x)
+@pytest.mark.parametrize("is_step", [False, True])
+def test_what_a_run_of_the_model_sets_is_no_change(is_step):
+    model, x = CountsInside(), torch.randn(2, 4)
+    made = fxlab.trace_step(model, x, torch.sum) if is_step else model.eval()
+    session = fxlab.Session(made) if is_step else fxlab.Session(made, x)
     model(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        session.verdict()
+    model.other.append(2)
+    with pytest.warns(RuntimeWarning, match="changed since it was traced: other[.] "):
         session.verdict()
 
 
