@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import io
 import logging
 import os
 import threading
@@ -43,6 +44,7 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleTyp
 _APART_CLASSES: tuple[type[Any], ...] = (
     *(torch.Tensor, nn.Module, ModuleType, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
+    io.IOBase,  # what is printed stays so; another thread empties the buffers of a notebook's output
     type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
 )
 """Classes that are not searched, or are searched by a function of their own."""

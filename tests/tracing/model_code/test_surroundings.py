@@ -3,6 +3,8 @@
 import copy
 import ctypes
 import importlib
+import io
+import logging
 import os
 import pickle
 import sys
@@ -361,6 +363,37 @@ def test_a_thread_around_a_model_may_go_on():
 
     findings = fxlab.symbolic_trace(Beside(), X).meta["trace"].findings
     assert not any(finding.kind == "attribute" for finding in findings)
+
+
+class Output(io.TextIOBase):
+    """Written into a buffer that is closed and taken away, as a kernel's other thread does."""
+
+    def __init__(self):
+        self.buffer = io.StringIO()
+
+    def write(self, text):
+        self.buffer.write(text)
+        full, self.buffer = self.buffer, io.StringIO()
+        full.close()
+        return len(text)
+
+
+LOGGED = logging.StreamHandler(Output())
+
+
+@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *args: fxlab.trace_step(*args, torch.sum)])
+def test_streams_go_on_with_the_buffers_that_they_have(trace):
+    class Logs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            LOGGED.stream.write("forward")
+            return self.linear(x)
+
+    trace(Logs(), X)
+    assert LOGGED.stream.write("later") == 5
 
 
 def test_what_a_model_counts_around_it_is_a_finding():
