@@ -35,7 +35,10 @@ from fxlab.values.tensors import same_bits
 def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
     """Return a key that is equal if the same graph holds."""
     return (
-        tuple((name, t.shape, t.dtype, t.device) for name, t in zip(batch.names, batch.tensors, strict=True)),
+        tuple(
+            (name, t.shape, t.dtype, t.device, t.requires_grad)
+            for name, t in zip(batch.names, batch.tensors, strict=True)
+        ),
         repr([leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor)]),
         tuple((name, p.requires_grad, p.dtype, p.device) for name, p in model.named_parameters()),
         tuple(module.training for module in model.modules()),
@@ -291,10 +294,11 @@ class _Joined:
 
     def _attribute(self, value: Any) -> str:
         """Return the name of a tensor that the graph itself holds."""
-        if isinstance(value, nn.Parameter):
+        if isinstance(value, nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad):
             raise TraceError(
-                "The model or the loss reads a parameter that is no attribute of one of the model's modules, "
-                "so it would be fixed in the graph. Make it one, or let the model return what the loss needs."
+                "The model or the loss reads a tensor that requires gradients, or a parameter, and is no "
+                "parameter of one of the model's modules, so the graph would have it fixed and without a "
+                "gradient. Make it one, detach it, or let the model return what the loss needs."
             )
         known = next((name for name, held in self.attributes.items() if held is value), None)
         name = known or f"constant_{len(self.attributes)}"
@@ -341,6 +345,11 @@ def check_step(
         if again is None and not communicates(step):  # another rank may not run it again
             again = _eager(forward, passes, update)
         is_repeated = again is None or same_bits(again[name].detach(), value.detach())
+        if own is None and is_repeated:
+            raise TraceError(
+                f"{name} is accumulated inside an operator of the backward pass, as by a checkpoint with "
+                "use_reentrant=True, so a graph does not have it. Set use_reentrant=False."
+            )
         if is_repeated:  # otherwise eager steps differ among themselves
             raise TraceError(
                 f"{name} of the recorded step is not that of an eager one. The model or the optimizer "

@@ -11,11 +11,29 @@ import torch
 from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 from torch import nn
 from torch.nn.functional import dropout
+from torch.utils.checkpoint import checkpoint
 
 import fxlab
 from fxlab.values.tensors import same_bits
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+class Again(torch.autograd.Function):
+    """Calls a function again in the backward pass, and accumulates the gradients of its parameters."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.function(x).backward(gradient)
+        return None, x.grad
 
 
 def names(step):
@@ -381,6 +399,40 @@ def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
     assert same_bits(run(step)["grad of weight"], model.weight.detach())
 
 
+@pytest.mark.parametrize(
+    "wrapped", [lambda function, x: checkpoint(function, x, use_reentrant=True), Again.apply]
+)
+def test_a_gradient_that_an_operator_accumulates_itself_is_refused(wrapped):
+    class Adapter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x):
+            return self.last(wrapped(self.inside, x.detach().requires_grad_()))
+
+    model = Adapter()
+    with pytest.raises(fxlab.TraceError, match=r"grad of inside\.weight is accumulated inside an operator"):
+        fxlab.trace_step(model, torch.ones(3, 2), squared)
+    assert model.inside.weight.grad is None
+
+
+def test_a_model_may_derive_its_output_by_its_inputs():
+    class Force(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            energy = self.layer(x).tanh().sum()
+            return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    model, x = Force(), torch.ones(2, 3, requires_grad=True)
+    found = run(fxlab.trace_step(model, x, squared))
+    squared(model(x)).backward()
+    assert same_bits(found["grad of layer.weight"], model.layer.weight.grad)
+
+
 def test_labels_that_are_no_inputs_are_fixed_with_a_warning():
     model, x = blocks(1)
     labels = torch.ones(5, 2)
@@ -466,7 +518,8 @@ class KeepsNumbers(torch.optim.Optimizer):
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() + o.new_ones(10_001).tolist()[0]), "10,001"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no attribute"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no parameter of one"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * PLAIN.sum()), "no parameter of one"),
     ],
 )
 def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
@@ -518,6 +571,7 @@ def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
 
 
 OTHER = nn.Linear(2, 2)
+PLAIN = torch.ones(2, requires_grad=True)
 
 
 def test_arguments_that_are_none_are_refused():
@@ -528,6 +582,8 @@ def test_arguments_that_are_none_are_refused():
         fxlab.trace_step(model, x, squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="expected a function"):
         fxlab.trace_step(model, x, 3)
+    with pytest.raises(ValueError, match="inputs: x was computed from other tensors"):
+        fxlab.trace_step(model, nn.Linear(4, 4)(x), squared)
     optimizer = stepped(KeepsNumbers, model, x)
     with pytest.raises(fxlab.TraceError, match="keeps count = 1"):
         fxlab.trace_step(model, x, squared, optimizer=optimizer)
