@@ -1,6 +1,7 @@
 """Repairs of a recorded step: writes, also hidden ones, workspaces, draws of a checkpoint, guards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import getitem
 from typing import Any
 
@@ -147,15 +148,21 @@ def functional(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*tensors: torch.Tensor) -> Any:
         wrapped = [_wrapped(tensor) for tensor in tensors]
-        # By default, views become copies of views.
-        torch_private.enable_functionalization(reapply_views=True)
-        try:
+        with _functionalized():
             result = function(*wrapped)
-        finally:
-            torch_private.disable_functionalization()
         return pytree.tree_map(_unwrapped, result)
 
     return run
+
+
+@contextmanager
+def _functionalized() -> Iterator[None]:
+    # By default, views become copies of views.
+    torch_private.enable_functionalization(reapply_views=True)
+    try:
+        yield
+    finally:
+        torch_private.disable_functionalization()
 
 
 def _wrapped(tensor: torch.Tensor) -> torch.Tensor:

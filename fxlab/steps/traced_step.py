@@ -11,6 +11,7 @@ from torch import fx, nn
 
 from fxlab.author_frames import levels_to_author
 from fxlab.checks import described, unexpected
+from fxlab.interrupts import interrupts_noted
 from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
@@ -141,6 +142,24 @@ def recorded_step(
     optimizer: torch.optim.Optimizer | None,
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
+    with interrupts_noted() as interrupted:
+        try:
+            step = _recorded_step(model, inputs, loss, optimizer)
+        except Exception as error:
+            if interrupted():
+                raise KeyboardInterrupt from error
+            raise
+    if interrupted():
+        raise KeyboardInterrupt
+    return step
+
+
+def _recorded_step(
+    model: nn.Module,
+    inputs: Inputs,
+    loss: Callable[..., Any] | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> fx.GraphModule:
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
