@@ -27,6 +27,7 @@ from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.attributes import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
+from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.units import listed
@@ -166,7 +167,10 @@ def _recorded_step(
     functions = [each for each in (*hooks, loss, update and update.step) if each is not None]
     noted = ModelNoted(model, *functions)
     # Their functions run several times, and may count in variables around them.
-    with put_back_after(Surroundings(model, *functions, *([] if optimizer is None else [optimizer]))):
+    around = Surroundings(model, *functions, *([] if optimizer is None else [optimizer]))
+    # To make_fx, a compiled function is an error.
+    compiled_too = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    with put_back_after(around), not_compiled(), compiled_too:
         with generators_kept():
             passes = recorded(Forward(model, loss), model, batch)
             updated = None

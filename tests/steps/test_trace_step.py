@@ -417,6 +417,29 @@ def test_a_gradient_that_an_operator_accumulates_itself_is_refused(wrapped):
     assert model.inside.weight.grad is None
 
 
+def in_itself(model):
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("compiled", "loss"),
+    [
+        (lambda model: torch.compile(model, backend="eager"), squared),
+        (in_itself, squared),
+        (lambda model: model, torch.compile(squared, backend="eager")),
+    ],
+    ids=["around", "inside", "loss"],
+)
+def test_what_torch_compile_has_wrapped_is_recorded_as_its_python(compiled, loss):
+    model, x = blocks(1)
+    expected = run(fxlab.trace_step(model, x, squared))
+    before = torch._dynamo.config.error_on_nested_fx_trace
+    found = run(fxlab.trace_step(compiled(model), x, loss))
+    assert all(same_bits(a, b) for a, b in zip(expected.values(), found.values(), strict=True))
+    assert torch._dynamo.config.error_on_nested_fx_trace is before
+
+
 def test_a_model_may_derive_its_output_by_its_inputs():
     class Force(nn.Module):
         def __init__(self):
