@@ -22,7 +22,7 @@ from fxlab.models.tensor_state import ModelNoted
 from fxlab.steps.arguments import Batch
 from fxlab.steps.gradients import LOSS, Forward, Recorded, hooks_of, recorded, results_of
 from fxlab.steps.places import place_update
-from fxlab.steps.repairs import without_dead_code
+from fxlab.steps.repairs import refuse_writes, without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.attributes import refuse_torch_script
@@ -230,6 +230,7 @@ class _Joined:
             self._add_update(passes, updated, update, inputs)
         self.graph.output(self._outputs)
         without_dead_code(self.graph)
+        refuse_writes(self.graph)
 
     def _placeholders(self, passes: Recorded, updated: Updated | None) -> dict[tuple[str, str], fx.Node]:
         given: dict[tuple[str, str], tuple[StepInput, torch.Tensor]] = {}

@@ -782,6 +782,79 @@ def test_no_loop_trains_by_the_step_of_a_model_that_counts_or_draws_in_python(mo
     assert model.calls == COUNTED[0] == 0
 
 
+HELD = torch.ones(2)
+
+
+class HeldByLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, output):
+        self.mean.lerp_(output.detach().mean(), 0.1)
+        return squared(output - self.mean)
+
+
+class HeldByModel(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(4, 2), [torch.ones(2)]
+
+    def forward(self, x):
+        self.calls[0].add_(1)
+        return self.linear(x) / self.calls[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (HeldByModel(), squared),
+        (nn.Linear(4, 2), HeldByLoss()),
+        (nn.Linear(4, 2), lambda output: squared(output * HELD.add_(1))),
+    ],
+    ids=["model", "loss", "global"],
+)
+def test_a_write_into_a_tensor_that_is_no_input_is_refused(model, loss):
+    words = r"writes into a tensor that is no input of it \(at .*test_trace_step\.py:\d+: "
+    with pytest.raises(fxlab.TraceError, match=words):
+        fxlab.trace_step(model, torch.ones(3, 4), loss)
+    assert HELD.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (
+            lambda self, group: setattr(self, "scale", self.scale * 2),
+            r"changes self\.scale, which is no tensor in",
+        ),
+        (
+            lambda self, group: group.update(k=group["k"] * 2),
+            r"param_groups\[0\]\['k'\], which is no tensor in",
+        ),
+        (lambda self, group: self.scale.mul_(2), "writes into a tensor that is no input"),
+    ],
+    ids=["attribute", "group", "in place"],
+)
+def test_a_tensor_that_an_optimizer_holds_elsewhere_than_in_its_state_stays_as_it_is(count, words):
+    class Scaled(SGD):
+        scale = None
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                count(self, group)
+                for p in group["params"]:
+                    p.sub_(p.grad * self.scale * group["k"])
+
+    model = nn.Linear(4, 2)
+    optimizer = Scaled(model.parameters(), lr=0.1)
+    optimizer.scale = optimizer.param_groups[0]["k"] = torch.ones(2)[0]
+    with pytest.raises(fxlab.TraceError, match=words):
+        fxlab.trace_step(model, torch.ones(3, 4), squared, optimizer=optimizer)
+    assert optimizer.scale == optimizer.param_groups[0]["k"] == 1
+
+
 def test_a_count_on_which_nothing_depends_is_no_obstacle(monkeypatch):
     def forward(self, x):
         self.calls += 1
