@@ -143,7 +143,7 @@ def recorded_step(
     optimizer: torch.optim.Optimizer | None,
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
-    with interrupts_noted() as interrupted:
+    with interrupts_noted() as interrupted, torch.inference_mode(False):
         try:
             step = _recorded_step(model, inputs, loss, optimizer)
         except Exception as error:
