@@ -62,7 +62,7 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         nonlocal came
         came = True
         while frame is not None and frame is not outside:
-            if frame.f_code.co_name in ("__enter__", "__exit__"):
+            if frame.f_code.co_name in ("__enter__", "__exit__", "enter_context"):
                 return None
             frame = frame.f_back
         return handler(number, frame)

@@ -94,6 +94,8 @@ def modes():
         "apply": vars(Function)["apply"],
         "hooks": (len(_global_forward_hooks), len(_global_forward_pre_hooks)),
         "fakes": torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE),
+        "proxies": torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY),
+        "functional": torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize),
         "random": torch.get_rng_state().tolist(),
         "range": range,
         "recursion": sys.getrecursionlimit(),
@@ -147,13 +149,19 @@ def model():
     return Model().eval()
 
 
+def step_of(model, inputs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return fxlab.trace_step(model, inputs, lambda output: output["product"].sum(), optimizer=optimizer)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("traced", [fxlab.symbolic_trace, step_of])
 @pytest.mark.parametrize("within", [{}, {"within": enters_or_leaves}], ids=["anywhere", "contexts"])
-def test_a_trace_that_is_interrupted_leaves_model_and_torch_as_they_were(within):
+def test_a_trace_that_is_interrupted_leaves_model_and_torch_as_they_were(within, traced):
     model = CountsItsCalls().eval()
 
     def trace():
-        return fxlab.symbolic_trace(model, INPUTS)
+        return traced(model, INPUTS)
 
     code = trace().code
     lines, before, expected = lines_of(trace, **within), modes(), state(model)
@@ -193,7 +201,8 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     assert session.compare_outputs()["max_abs_diff"].eq(0).all()
 
 
-def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through():
+@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, torch.sum)])
+def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through(trace):
     class Swallowing(nn.Module):
         def forward(self, x):
             try:
@@ -203,7 +212,7 @@ def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through():
             return x + 1
 
     with pytest.raises(KeyboardInterrupt):
-        fxlab.symbolic_trace(Swallowing(), (torch.randn(2, 3),))
+        trace(Swallowing(), (torch.randn(2, 3),))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -39,7 +39,7 @@ class Batch:
     def of(
         cls, model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, *, copied: bool = True
     ) -> Batch:
-        """Take inputs of a model and its loss apart; TypeError if they are no inputs."""
+        """Take inputs of a model and its loss apart; TypeError or ValueError if they are no inputs."""
         args, kwargs = (call_arguments if copied else given_arguments)(inputs)
         given: Any = inputs
         if isinstance(inputs, Mapping):
@@ -53,7 +53,16 @@ class Batch:
         own = isinstance(inputs, Mapping)
         by_name = numbered if own else _by_name(model, _as_tuple(inputs, numbered), loss)
         paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
-        tensors = {at: leaf.detach() for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+        tensors = {
+            at: leaf.detach().requires_grad_(leaf.requires_grad)  # a model may derive its output by it
+            for at, leaf in enumerate(leaves)
+            if isinstance(leaf, torch.Tensor)
+        }
+        if computed := next((paths[at] for at in tensors if leaves[at].grad_fn is not None), None):
+            raise ValueError(
+                f"inputs: {computed} was computed from other tensors that require gradients, which get none "
+                "from a step of this model alone. Pass it detached, or trace the model that computes it too."
+            )
         return cls(tuple(paths[at] for at in tensors), tuple(tensors.values()), tuple(leaves), structure)
 
     def with_tensors(self, tensors: tuple[torch.Tensor, ...]) -> Any:

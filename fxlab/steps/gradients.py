@@ -143,8 +143,24 @@ class _Whole(nn.Module):
                 box = places.inside(LOSS, _name_of(self._loss))
             with box:
                 loss = whole_of(loss_of(self._loss, output, beside))
-            with autocast_set(), nullcontext() if places is None else places.backward_from(loss):
-                return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
+            with autocast_set():
+                if places is None:
+                    return loss, _accumulated(loss, self._asked)
+                with places.backward_from(loss):
+                    return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
+
+
+def _accumulated(loss: torch.Tensor, asked: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Return gradients as training accumulates them.
+
+    ``torch.autograd.grad`` leaves out those that an operator accumulates itself, as a reentrant checkpoint
+    does.
+    """
+    loss.backward()  # type: ignore[no-untyped-call]
+    found = [tensor.grad for tensor in asked]
+    for tensor in asked:
+        tensor.grad = None
+    return found
 
 
 def _name_of(loss: Callable[..., Any]) -> str:

@@ -129,7 +129,8 @@ class StepLoop:
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)
         graph = self._transformed(held, values)
-        with torch.no_grad(), autocast_set():
+        # New state of an optimizer has to be usable outside of inference mode.
+        with torch.inference_mode(False), torch.no_grad(), autocast_set():
             found = graph(**values)
             self._write(held, found, values)
         loss: torch.Tensor = found["loss"]

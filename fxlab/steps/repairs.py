@@ -1,6 +1,7 @@
 """Repairs of a recorded step: writes, also hidden ones, workspaces, draws of a checkpoint, guards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import getitem
 from typing import Any
 
@@ -8,12 +9,13 @@ import torch
 from torch import fx
 
 from fxlab.models.step_record import GUARDS, require_number, require_shape
-from fxlab.node_info import known_result, known_shape
-from fxlab.operators import draws_random_numbers
+from fxlab.node_info import known_result, known_shape, line_of
+from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.steps.places import DRAW, RECOMPUTED
 from fxlab.steps.watch import ANY_SIZE, NUMBER, READ
 from fxlab.torch_private import OpOverload, pytree
 from fxlab.tracing import torch_private
+from fxlab.tracing.messages import place_of
 from fxlab.tracing.report import TraceError
 
 _RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
@@ -142,20 +144,47 @@ def without_dead_code(graph: fx.Graph) -> None:
     graph.eliminate_dead_code(is_kept)
 
 
+def refuse_writes(graph: fx.Graph) -> None:
+    """Raise a TraceError for a write that functionalization has left, which is not into an input."""
+    for node in graph.nodes:
+        if operator_of(node) is not None and written_arguments(node):
+            place = ": ".join(filter(None, line_of(node)))
+            raise _written_elsewhere(place and f"(at {place})")
+
+
+def _written_elsewhere(place: str) -> TraceError:
+    where = f" {place}" if place else ""
+    return TraceError(
+        f"The step writes into a tensor that is no input of it{where}, and the next one would go on from "
+        "there. Make it a buffer of the model (register_buffer), or a tensor in the state of the optimizer."
+    )
+
+
 def functional(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns the final values of its arguments, and does not write into them."""
 
     def run(*tensors: torch.Tensor) -> Any:
         wrapped = [_wrapped(tensor) for tensor in tensors]
-        # By default, views become copies of views.
-        torch_private.enable_functionalization(reapply_views=True)
         try:
-            result = function(*wrapped)
-        finally:
-            torch_private.disable_functionalization()
+            with _functionalized():
+                result = function(*wrapped)
+        except RuntimeError as error:
+            if "mutating a non-functional tensor" in str(error):
+                raise _written_elsewhere(place_of(error)) from error
+            raise
         return pytree.tree_map(_unwrapped, result)
 
     return run
+
+
+@contextmanager
+def _functionalized() -> Iterator[None]:
+    # By default, views become copies of views.
+    torch_private.enable_functionalization(reapply_views=True)
+    try:
+        yield
+    finally:
+        torch_private.disable_functionalization()
 
 
 def _wrapped(tensor: torch.Tensor) -> torch.Tensor:

@@ -48,6 +48,11 @@ class StepsCompared(Judged):
 
 def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inputs]) -> StepsCompared:
     """Train by two loops on the same batches, compare after each step, and restore the state."""
+    if any(parameter.is_meta for parameter in plain.model.parameters()):
+        raise ValueError(
+            "model: expected parameters with numbers, by which steps are compared, got some on the meta "
+            "device. Load its weights, as by to_empty and load_state_dict."
+        )
     expected, tensors = [*_digests(plain, batches)], 0
     for number, (known, found) in enumerate(zip(expected, _digests(transformed, batches), strict=True), 1):
         tensors = len(known)

@@ -11,6 +11,7 @@ from torch import fx, nn
 
 from fxlab.author_frames import levels_to_author
 from fxlab.checks import described, unexpected
+from fxlab.interrupts import interrupts_noted
 from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
@@ -21,11 +22,12 @@ from fxlab.models.tensor_state import ModelNoted
 from fxlab.steps.arguments import Batch
 from fxlab.steps.gradients import LOSS, Forward, Recorded, hooks_of, recorded, results_of
 from fxlab.steps.places import place_update
-from fxlab.steps.repairs import without_dead_code
+from fxlab.steps.repairs import refuse_writes, without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.attributes import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
+from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.units import listed
@@ -35,7 +37,10 @@ from fxlab.values.tensors import same_bits
 def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
     """Return a key that is equal if the same graph holds."""
     return (
-        tuple((name, t.shape, t.dtype, t.device) for name, t in zip(batch.names, batch.tensors, strict=True)),
+        tuple(
+            (name, t.shape, t.dtype, t.device, t.requires_grad)
+            for name, t in zip(batch.names, batch.tensors, strict=True)
+        ),
         repr([leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor)]),
         tuple((name, p.requires_grad, p.dtype, p.device) for name, p in model.named_parameters()),
         tuple(module.training for module in model.modules()),
@@ -138,13 +143,34 @@ def recorded_step(
     optimizer: torch.optim.Optimizer | None,
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
+    with interrupts_noted() as interrupted, torch.inference_mode(False):
+        try:
+            step = _recorded_step(model, inputs, loss, optimizer)
+        except Exception as error:
+            if interrupted():
+                raise KeyboardInterrupt from error
+            raise
+    if interrupted():
+        raise KeyboardInterrupt
+    return step
+
+
+def _recorded_step(
+    model: nn.Module,
+    inputs: Inputs,
+    loss: Callable[..., Any] | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> fx.GraphModule:
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
     functions = [each for each in (*hooks, loss, update and update.step) if each is not None]
     noted = ModelNoted(model, *functions)
     # Their functions run several times, and may count in variables around them.
-    with put_back_after(Surroundings(model, *functions, *([] if optimizer is None else [optimizer]))):
+    around = Surroundings(model, *functions, *([] if optimizer is None else [optimizer]))
+    # To make_fx, a compiled function is an error.
+    compiled_too = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    with put_back_after(around), not_compiled(), compiled_too:
         with generators_kept():
             passes = recorded(Forward(model, loss), model, batch)
             updated = None
@@ -206,6 +232,7 @@ class _Joined:
             self._add_update(passes, updated, update, inputs)
         self.graph.output(self._outputs)
         without_dead_code(self.graph)
+        refuse_writes(self.graph)
 
     def _placeholders(self, passes: Recorded, updated: Updated | None) -> dict[tuple[str, str], fx.Node]:
         given: dict[tuple[str, str], tuple[StepInput, torch.Tensor]] = {}
@@ -293,10 +320,11 @@ class _Joined:
 
     def _attribute(self, value: Any) -> str:
         """Return the name of a tensor that the graph itself holds."""
-        if isinstance(value, nn.Parameter):
+        if isinstance(value, nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad):
             raise TraceError(
-                "The model or the loss reads a parameter that is no attribute of one of the model's modules, "
-                "so it would be fixed in the graph. Make it one, or let the model return what the loss needs."
+                "The model or the loss reads a tensor that requires gradients, or a parameter, and is no "
+                "parameter of one of the model's modules, so the graph would have it fixed and without a "
+                "gradient. Make it one, detach it, or let the model return what the loss needs."
             )
         known = next((name for name, held in self.attributes.items() if held is value), None)
         name = known or f"constant_{len(self.attributes)}"
@@ -343,6 +371,11 @@ def check_step(
         if again is None and not communicates(step):  # another rank may not run it again
             again = _eager(forward, passes, update)
         is_repeated = again is None or same_bits(again[name].detach(), value.detach())
+        if own is None and is_repeated:
+            raise TraceError(
+                f"{name} is accumulated inside an operator of the backward pass, as by a checkpoint with "
+                "use_reentrant=True, so a graph does not have it. Set use_reentrant=False."
+            )
         if is_repeated:  # otherwise eager steps differ among themselves
             raise TraceError(
                 f"{name} of the recorded step is not that of an eager one. The model or the optimizer "

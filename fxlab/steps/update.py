@@ -162,8 +162,8 @@ class Update:
         changed = next((each for each in known | after if known.get(each) != now.get(each)), None)
         if changed is not None:
             raise TraceError(
-                f"optimizer: a step of {self.class_name} changes {changed}, which is no tensor, and would be "
-                "fixed in the graph. Keep it as a tensor in self.state, or trace without the optimizer."
+                f"optimizer: a step of {self.class_name} changes {changed}, which is no tensor in its state, "
+                "and would be fixed in the graph. Keep it there as one, or trace without the optimizer."
             )
         found: dict[Slot, torch.Tensor] = {}
         for name in self.names:
@@ -200,12 +200,13 @@ def _is_torchs(cls: type) -> bool:
 
 
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return keys of all that is no tensor in an optimizer, its groups and its state, by name."""
+    """Return keys of all in an optimizer, its groups and its state, but for tensors in this, by name."""
     values = _attributes_of(optimizer)
     for place, group in enumerate(optimizer.param_groups):
         values |= {f"param_groups[{place}]['{k}']": value for k, value in group.items() if k != "params"}
     for held in optimizer.state.values():
-        values |= {f"state[...]['{k}']": value for k, value in held.items() if value is not None}
+        numbers = {k: v for k, v in held.items() if v is not None and not isinstance(v, torch.Tensor)}
+        values |= {f"state[...]['{k}']": value for k, value in numbers.items()}
     return _keys_of(values)
 
 
@@ -227,12 +228,11 @@ def _attributes_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _keys_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys of values that are no tensors, which are equal while these are."""
+    """Return keys of values, which are equal while these are, or are the same tensors."""
     # Symbols of sizes and rates are told by identity: to ask for their values would be a decision.
+    by_identity = torch.Tensor | torch.SymFloat | torch.SymInt
     return {
-        name: id(value) if isinstance(value, torch.SymFloat | torch.SymInt) else digest(value)
-        for name, value in values.items()
-        if not isinstance(value, torch.Tensor)
+        name: id(value) if isinstance(value, by_identity) else digest(value) for name, value in values.items()
     }
 
 

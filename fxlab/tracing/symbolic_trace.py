@@ -31,7 +31,7 @@ from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
-from fxlab.tracing.recording.handlers.control_flow import loops_compiled
+from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, Rung, record_on
@@ -130,7 +130,7 @@ def symbolic_trace(
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
     bound = bound_arguments(model, given)
-    settings = _not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
+    settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
     with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
         return _Pipeline(model, around, bound, leaves, check, not_run_after).climb_down(dynamic, interrupted)
 
@@ -423,10 +423,3 @@ def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-@contextmanager
-def _not_compiled() -> Iterator[None]:
-    """Run functions and modules compiled by torch.compile as their original Python."""
-    with torch.compiler.set_stance("force_eager"), loops_compiled():
-        yield

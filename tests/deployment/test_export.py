@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import fxlab
@@ -70,6 +71,45 @@ def test_numbers_that_depend_on_sizes_follow_them_in_the_file(tmp_path):
     x = torch.ones(6, 4)
     told = torch.export.load(file.path).module()(x)
     assert [number.item() for number in told[1:]] == [*SizesOf()(x)[1:]] == [6, 1.5, True, 24, 7]
+
+
+class ByWidth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 3))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight) * x.shape[1] ** -0.5
+
+
+THREE_ROWS = torch.ones(3, 4)
+
+
+def by_rows(x):
+    return x * (2.0 if len(x) < 4 else 9.0)
+
+
+@pytest.mark.parametrize(
+    ("session", "others"),
+    [
+        (
+            lambda: fxlab.training_session(ByWidth(), torch.ones(4, 3), torch.sum),
+            (torch.ones(2, 5), torch.ones(4, 5)),
+        ),
+        (
+            lambda: fxlab.Session(
+                make_fx(by_rows, tracing_mode="symbolic")(torch.ones(3, 4)), torch.ones(3, 4)
+            ),
+            (torch.ones(5, 4),),
+        ),
+        (lambda: fxlab.compile_session(by_rows, THREE_ROWS, dynamic=True), (torch.ones(5, 4),)),
+    ],
+    ids=["step", "make_fx", "torch.compile"],
+)
+def test_a_file_has_the_sizes_that_another_tracer_has_computed_numbers_by(tmp_path, session, others):
+    file = fxlab.export(session(), tmp_path / "fixed.pt2")
+    with pytest.raises(AssertionError, match="Guard failed"):
+        torch.export.load(file.path).module()(*others)
 
 
 @pytest.mark.parametrize("output", [None, ()])

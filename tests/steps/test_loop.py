@@ -120,6 +120,19 @@ def test_without_an_optimizer_gradients_are_added_as_backward_adds_them():
         assert p.grad is None or same_bits(p.grad, q.grad)
 
 
+def test_steps_inside_inference_mode_leave_tensors_that_train_outside_of_it():
+    model, x = blocks(1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with torch.inference_mode():
+        train = fxlab.training_session(model, x, squared, optimizer=optimizer).as_step()
+        train(x)
+        train(x + 1)
+    assert train.graphs == 2
+    squared(model(x)).backward()
+    optimizer.step()
+    assert not any(value.is_inference() for state in optimizer.state.values() for value in state.values())
+
+
 def test_another_size_or_mode_is_traced_when_it_comes():
     model = net()
     train = fxlab.Session(fxlab.trace_step(model, batches(1)[0], own_loss)).as_step()
@@ -389,3 +402,9 @@ def test_batches_of_several_steps_are_a_list(batches, error):
     session = fxlab.Session(fxlab.trace_step(torch.nn.Linear(4, 1), torch.ones(6, 4), squared))
     with pytest.raises(error, match="batches: expected"):
         session.compare_steps(batches)
+
+
+def test_steps_without_numbers_are_not_compared():
+    model, batch = torch.nn.Linear(4, 1, device="meta"), torch.ones(6, 4, device="meta")
+    with pytest.raises(ValueError, match="model: expected parameters with numbers"):
+        fxlab.training_session(model, batch, squared).compare_steps([batch])

@@ -11,11 +11,29 @@ import torch
 from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 from torch import nn
 from torch.nn.functional import dropout
+from torch.utils.checkpoint import checkpoint
 
 import fxlab
 from fxlab.values.tensors import same_bits
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+class Again(torch.autograd.Function):
+    """Calls a function again in the backward pass, and accumulates the gradients of its parameters."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.function(x).backward(gradient)
+        return None, x.grad
 
 
 def names(step):
@@ -381,6 +399,63 @@ def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
     assert same_bits(run(step)["grad of weight"], model.weight.detach())
 
 
+@pytest.mark.parametrize(
+    "wrapped", [lambda function, x: checkpoint(function, x, use_reentrant=True), Again.apply]
+)
+def test_a_gradient_that_an_operator_accumulates_itself_is_refused(wrapped):
+    class Adapter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x):
+            return self.last(wrapped(self.inside, x.detach().requires_grad_()))
+
+    model = Adapter()
+    with pytest.raises(fxlab.TraceError, match=r"grad of inside\.weight is accumulated inside an operator"):
+        fxlab.trace_step(model, torch.ones(3, 2), squared)
+    assert model.inside.weight.grad is None
+
+
+def in_itself(model):
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("compiled", "loss"),
+    [
+        (lambda model: torch.compile(model, backend="eager"), squared),
+        (in_itself, squared),
+        (lambda model: model, torch.compile(squared, backend="eager")),
+    ],
+    ids=["around", "inside", "loss"],
+)
+def test_what_torch_compile_has_wrapped_is_recorded_as_its_python(compiled, loss):
+    model, x = blocks(1)
+    expected = run(fxlab.trace_step(model, x, squared))
+    before = torch._dynamo.config.error_on_nested_fx_trace
+    found = run(fxlab.trace_step(compiled(model), x, loss))
+    assert all(same_bits(a, b) for a, b in zip(expected.values(), found.values(), strict=True))
+    assert torch._dynamo.config.error_on_nested_fx_trace is before
+
+
+def test_a_model_may_derive_its_output_by_its_inputs():
+    class Force(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            energy = self.layer(x).tanh().sum()
+            return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    model, x = Force(), torch.ones(2, 3, requires_grad=True)
+    found = run(fxlab.trace_step(model, x, squared))
+    squared(model(x)).backward()
+    assert same_bits(found["grad of layer.weight"], model.layer.weight.grad)
+
+
 def test_labels_that_are_no_inputs_are_fixed_with_a_warning():
     model, x = blocks(1)
     labels = torch.ones(5, 2)
@@ -466,7 +541,8 @@ class KeepsNumbers(torch.optim.Optimizer):
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() + o.new_ones(10_001).tolist()[0]), "10,001"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no attribute"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no parameter of one"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * PLAIN.sum()), "no parameter of one"),
     ],
 )
 def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
@@ -518,6 +594,7 @@ def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
 
 
 OTHER = nn.Linear(2, 2)
+PLAIN = torch.ones(2, requires_grad=True)
 
 
 def test_arguments_that_are_none_are_refused():
@@ -528,6 +605,8 @@ def test_arguments_that_are_none_are_refused():
         fxlab.trace_step(model, x, squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="expected a function"):
         fxlab.trace_step(model, x, 3)
+    with pytest.raises(ValueError, match="inputs: x was computed from other tensors"):
+        fxlab.trace_step(model, nn.Linear(4, 4)(x), squared)
     optimizer = stepped(KeepsNumbers, model, x)
     with pytest.raises(fxlab.TraceError, match="keeps count = 1"):
         fxlab.trace_step(model, x, squared, optimizer=optimizer)
@@ -701,6 +780,79 @@ def test_no_loop_trains_by_the_step_of_a_model_that_counts_or_draws_in_python(mo
     with pytest.raises(ValueError, match=words):
         session.as_step()
     assert model.calls == COUNTED[0] == 0
+
+
+HELD = torch.ones(2)
+
+
+class HeldByLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, output):
+        self.mean.lerp_(output.detach().mean(), 0.1)
+        return squared(output - self.mean)
+
+
+class HeldByModel(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(4, 2), [torch.ones(2)]
+
+    def forward(self, x):
+        self.calls[0].add_(1)
+        return self.linear(x) / self.calls[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (HeldByModel(), squared),
+        (nn.Linear(4, 2), HeldByLoss()),
+        (nn.Linear(4, 2), lambda output: squared(output * HELD.add_(1))),
+    ],
+    ids=["model", "loss", "global"],
+)
+def test_a_write_into_a_tensor_that_is_no_input_is_refused(model, loss):
+    words = r"writes into a tensor that is no input of it \(at .*test_trace_step\.py:\d+: "
+    with pytest.raises(fxlab.TraceError, match=words):
+        fxlab.trace_step(model, torch.ones(3, 4), loss)
+    assert HELD.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (
+            lambda self, group: setattr(self, "scale", self.scale * 2),
+            r"changes self\.scale, which is no tensor in",
+        ),
+        (
+            lambda self, group: group.update(k=group["k"] * 2),
+            r"param_groups\[0\]\['k'\], which is no tensor in",
+        ),
+        (lambda self, group: self.scale.mul_(2), "writes into a tensor that is no input"),
+    ],
+    ids=["attribute", "group", "in place"],
+)
+def test_a_tensor_that_an_optimizer_holds_elsewhere_than_in_its_state_stays_as_it_is(count, words):
+    class Scaled(SGD):
+        scale = None
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                count(self, group)
+                for p in group["params"]:
+                    p.sub_(p.grad * self.scale * group["k"])
+
+    model = nn.Linear(4, 2)
+    optimizer = Scaled(model.parameters(), lr=0.1)
+    optimizer.scale = optimizer.param_groups[0]["k"] = torch.ones(2)[0]
+    with pytest.raises(fxlab.TraceError, match=words):
+        fxlab.trace_step(model, torch.ones(3, 4), squared, optimizer=optimizer)
+    assert optimizer.scale == optimizer.param_groups[0]["k"] == 1
 
 
 def test_a_count_on_which_nothing_depends_is_no_obstacle(monkeypatch):

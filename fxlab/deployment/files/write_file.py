@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.deployment.files.tensor_graph import TensorGraph
 from fxlab.node_info import dtype_name
@@ -62,16 +62,29 @@ def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: boo
 
 def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
     """Return a graph as a program of ``torch.export``."""
-    sizes: Any = None
-    if dynamic:
-        sizes = tuple(dict.fromkeys(range(tensor.ndim), Dim.AUTO) for tensor in graph.inputs)
-    names = [str(node.target) for node in graph.module.graph.find_nodes(op="placeholder")]
-    shapes = dict(zip(names, sizes, strict=True)) if sizes else None
+    shapes: dict[str, Any] | None = None
+    if dynamic and graph.inputs:
+        nodes = graph.module.graph.find_nodes(op="placeholder")
+        shapes = {
+            str(node.target): dict.fromkeys(
+                range(tensor.ndim if _may_vary(node, graph.module) else 0), Dim.AUTO
+            )
+            for node, tensor in zip(nodes, graph.inputs, strict=True)
+        }
     try:
         with _silent(), torch.no_grad():
             return torch.export.export(graph.module, graph.inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
         raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+
+
+def _may_vary(placeholder: Node, module: GraphModule) -> bool:
+    """Tell whether a graph follows the sizes of an input, or checks them.
+
+    Other tracers compute numbers by the sizes that they record, and keep the conditions to themselves.
+    """
+    is_recorded = any(key in placeholder.meta for key in ("val", "example_value"))
+    return "trace" in module.meta or not is_recorded
 
 
 def _write_onnx(program: ExportedProgram, graph: TensorGraph, path: Path) -> None:

@@ -28,7 +28,14 @@ _LOOPS = tuple(f"torch._higher_order_ops.{name}" for name in ("while_loop", "sca
 
 
 @contextmanager
-def loops_compiled() -> Iterator[None]:
+def not_compiled() -> Iterator[None]:
+    """Run functions and modules compiled by torch.compile as their original Python."""
+    with torch.compiler.set_stance("force_eager"), _loops_compiled():
+        yield
+
+
+@contextmanager
+def _loops_compiled() -> Iterator[None]:
     """Let loops be compiled where nothing else is, as eager torch does."""
 
     def compiled(original: Callable[..., Any], function: Any) -> Callable[..., Any]:
