@@ -174,9 +174,7 @@ class ModelNoted:
     def changed_but_for(self, set_in_runs: Iterable[str]) -> list[str]:
         """Return what has changed but for attributes that runs set, and objects that hold these."""
         paths = self.changed()
-        inside = {
-            path for path in paths for name in set_in_runs if name.startswith((f"{path}.", f"{path}["))
-        }
+        inside = {path for path in paths for name in set_in_runs if name.startswith((f"{path}.", f"{path}["))}
         objects = {id(self._at(path)) for path in inside}
         return [path for path in paths if path not in set_in_runs and id(self._at(path)) not in objects]
 
