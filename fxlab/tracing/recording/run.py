@@ -30,7 +30,7 @@ from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.fake_state import Originals, data_of, has_data
 from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.tracing.torch_private import FakeTensor
@@ -115,7 +115,7 @@ class Run:
         self.opens_hooked = opens_hooked
         self._data_state = data_state
         self._held_state: dict[str, torch.Tensor] = {}
-        self._versions = {id(tensor): version_of(tensor) for tensor in self._state()}
+        self._versions = {id(tensor): _with_data(tensor) for tensor in self._state()}
         self._written: set[int] = set()
         self.leaves = leaves
         self.fakes = fakes
@@ -179,7 +179,7 @@ class Run:
         yield from self.model.buffers()
 
     def _is_written(self, tensor: torch.Tensor) -> bool:
-        return version_of(tensor) != self._versions.get(id(tensor)) or _memory_of(tensor) in self._written
+        return _with_data(tensor) != self._versions.get(id(tensor)) or _memory_of(tensor) in self._written
 
     def notice_writes(
         self, before: list[int], args: Any, kwargs: Mapping[str, Any], writes: bool = False
@@ -299,6 +299,11 @@ def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
 def version_of(tensor: torch.Tensor) -> int:
     """Return how often a tensor has been written; 0 for one of ``inference_mode``, which does not count."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _with_data(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the versions of a tensor, and of the data that a part kept whole may have written."""
+    return version_of(tensor), version_of(data_of(tensor)) if has_data(tensor) else 0
 
 
 def _memory_of(tensor: torch.Tensor) -> int:

@@ -624,6 +624,35 @@ def test_a_number_read_from_a_buffer_that_the_model_writes_is_data(count):
         assert torch.equal(traced(x), model(x))
 
 
+class CountsSteps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.tensor(1))
+
+    def forward(self, x):
+        for step in range(x.shape[1]):
+            x = x / (1 + step)
+        self.count.add_(1)
+        return x
+
+
+def test_a_number_read_from_a_buffer_that_a_part_kept_whole_writes_is_data():
+    def counted_by_a_part(model, x):
+        count = int(model.norm.count)
+        return model.norm(x) * count
+
+    def model():
+        counts = Counts(counted_by_a_part)
+        counts.norm = CountsSteps()
+        return counts
+
+    x, eager = torch.randn(3, 4), model()
+    with pytest.warns(TraceWarning, match="kept whole"):
+        traced = symbolic_trace(model(), x)
+    for given in (x, x, torch.randn(3, 6)):
+        assert torch.equal(traced(given), eager(given))
+
+
 def test_a_flag_that_the_model_sets_is_checked():
     def once(model, x):
         if not model.count:
