@@ -246,6 +246,7 @@ class _Pipeline:
 
     def _traced_on(self, rung: Rung) -> _Traced:
         run, eager = self._recorded(rung)
+        rung = replace(rung, data_state=run.data_state, opens_hooked=run.opens_hooked)
         nodes = run.nodes() if run.mode_reads.places else {}
         with eager.only_run(), only_new_garbage():
             recorded = run.recording

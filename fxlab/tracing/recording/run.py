@@ -89,6 +89,8 @@ class Run:
         Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
     reads_shapes : bool
         Whether the model has asked for the shape of a tensor, or for something of it.
+    data_state : frozenset of str
+        The parameters and buffers that the model is known to write.
     opens_hooked : bool
         Whether modules with forward hooks are gone into, so that the calls of their hooks are seen.
     """
@@ -113,7 +115,7 @@ class Run:
     ) -> None:
         self.twin, self.model = twin, twin.model
         self.opens_hooked = opens_hooked
-        self._data_state = data_state
+        self.data_state = data_state
         self._held_state: dict[str, torch.Tensor] = {}
         self._versions = {id(tensor): _with_data(tensor) for tensor in self._state()}
         self._written: set[int] = set()
@@ -162,7 +164,7 @@ class Run:
 
     def is_held(self, name: str, tensor: torch.Tensor) -> bool:
         """Tell whether a number that Python reads from a parameter or buffer stays the same in each run."""
-        if name in self._data_state or self._is_written(tensor):
+        if name in self.data_state or self._is_written(tensor):
             return False
         self._held_state[name] = tensor
         return True

@@ -653,6 +653,17 @@ def test_a_number_read_from_a_buffer_that_a_part_kept_whole_writes_is_data():
         assert torch.equal(traced(given), eager(given))
 
 
+def test_a_model_that_counts_and_does_the_same_in_both_modes_runs_in_both():
+    def counted_in_each_mode(model, x):
+        shift = {True: x.sum, False: x.sum}[model.training]()
+        return counted_before(model, x) + shift
+
+    x = torch.randn(3, 4)
+    traced, model = symbolic_trace(Counts(counted_in_each_mode), x), Counts(counted_in_each_mode)
+    assert torch.equal(traced.eval()(x), model.eval()(x))
+    assert torch.equal(traced.train()(x), model.train()(x))
+
+
 def test_a_flag_that_the_model_sets_is_checked():
     def once(model, x):
         if not model.count:
