@@ -157,6 +157,7 @@ class Reason(Coded):
     DIFFERS = "the replacement differs: {difference}"
     RESULT_DIFFERS = "the replacement returns {found}, the pattern {expected}"
     REPLACEMENT_FAILS = "the replacement fails: {error}"
+    OTHER_SIZES = "the replacement does not hold for other sizes than those of the trace: {reason}"
     PASS_FAILS = "the pass itself raises {error}"
     TOO_LARGE = "it has {count} elements, too many to confirm the replacement in float64"
     OTHER_ORDER = "{value} is computed after {user}, which reads a result"

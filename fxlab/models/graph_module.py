@@ -341,24 +341,37 @@ def _slots(cls: type) -> tuple[str, ...]:
 _NO_TENSORS = (type(None), bool, int, float, complex, str, list, tuple, dict, np.ndarray)
 
 
+KEYWORD_ORDER = "keyword_order"
+"""In the ``meta`` of a graph module: the items of the model's ``**kwargs``, whose order it may read."""
+
+
 class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph; an error for something else in place of a tensor names the input."""
+        order = cast(GraphModule, self).meta.get(KEYWORD_ORDER, ())
+        given = [name for name in kwargs if name in order]
+        if given != [name for name in order if name in given]:
+            raise AssertionError(f"{REFUSAL} the keywords {', '.join(order)} in this order only")
         try:
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         except Exception as error:
-            if isinstance(error, AssertionError) or (name := self._no_tensor(args, kwargs)) is None:
+            if isinstance(error, AssertionError) or (words := self._no_tensor(args, kwargs)) is None:
                 raise
-            raise AssertionError(f"{REFUSAL} {name} as a tensor only") from error
+            raise AssertionError(f"{REFUSAL} {words}") from error
 
     def _no_tensor(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """Return the name of an input that was a tensor and is none now."""
+        """Say of an input that it was a tensor, if it is none now."""
         inputs = cast(GraphModule, self).graph.find_nodes(op="placeholder")
         given = dict(zip((str(node.target) for node in inputs), args, strict=False)) | kwargs
-        named = ((n.name, given.get(n.target)) for n in inputs if isinstance(n.meta.get("val"), torch.Tensor))
-        return next((name for name, value in named if isinstance(value, _NO_TENSORS)), None)
+        for node in inputs:
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                if node.target not in given and not node.args:
+                    return f"{node.name} as a tensor only, and it is missing"
+                if isinstance(given.get(str(node.target), node), _NO_TENSORS):
+                    return f"{node.name} as a tensor only"
+        return None
 
     def recompile(self) -> Any:
         """Generate the code of the present graph, with names that nothing shadows."""

@@ -33,6 +33,8 @@ class Argument:
     """The model's own default."""
     shared: Any = None
     """The value as it was given, if a tensor in it is one of another input as well."""
+    is_extra: bool = False
+    """Whether it is an item of ``**kwargs``, whose order the model can read."""
 
     @property
     def placeholder_default(self) -> tuple[Any, ...]:
@@ -75,7 +77,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_KEYWORD:
-            arguments += [Argument(key, item, True) for key, item in value.items()]
+            arguments += [Argument(key, item, True, is_extra=True) for key, item in value.items()]
         elif kind is inspect.Parameter.VAR_POSITIONAL:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:

@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 from fxlab.checks import flag, names_in
 from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import RestoringStack, interrupts_noted
+from fxlab.models.graph_module import KEYWORD_ORDER
 from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.running import given_inputs
 from fxlab.models.settings import GRADIENTS
@@ -245,10 +246,13 @@ class _Pipeline:
 
     def _traced_on(self, rung: Rung) -> _Traced:
         run, eager = self._recorded(rung)
+        rung = replace(rung, data_state=run.data_state, opens_hooked=run.opens_hooked)
         nodes = run.nodes() if run.mode_reads.places else {}
         with eager.only_run(), only_new_garbage():
             recorded = run.recording
             module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
+            if extra := tuple(argument.name for argument in self._arguments if argument.is_extra):
+                module.meta[KEYWORD_ORDER] = extra
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
             module.recompile()

@@ -1,6 +1,7 @@
 """The base classes of all transformations of a graph module."""
 
 import copy
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -99,13 +100,21 @@ class Transformation(ABC):
                     del cls.__call__
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse a class without :meth:`transform`, and name the missing methods."""
+        """Refuse a class without :meth:`transform`, and arguments that the class does not take."""
         if missing := sorted(getattr(cls, "__abstractmethods__", ())):
             raise TypeError(
                 f"{cls.__name__} is abstract and has to implement {' and '.join(missing)}. The least is "
                 "transform(self, graph_module), which may change it in place. A function of one is a pass "
                 "as it is; fxlab.rewriting.RewritePass finds places and rewrites each."
             )
+        if args and isinstance(args[0], GraphModule):
+            try:
+                inspect.signature(cls).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(
+                    f"{cls.__name__}: {error}. A graph module is given to the instance, not to the class: "
+                    f"{cls.__name__}(...)(graph_module)."
+                ) from None
         return super().__new__(cls)
 
     def __or__(self, other: Any) -> "Transformation":

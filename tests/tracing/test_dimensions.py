@@ -85,6 +85,12 @@ def test_none_for_an_optional_tensor_is_refused_where_no_call_would():
         traced(q, None)
 
 
+def test_a_tensor_that_is_missing_is_named():
+    traced = symbolic_trace(Optional(), (torch.randn(2, 3, 4), torch.ones(3, 3, dtype=torch.bool)))
+    with pytest.raises(AssertionError, match="traced for mask as a tensor only, and it is missing"):
+        traced(torch.randn(2, 3, 4))
+
+
 class AsksForItsClass(nn.Module):
     def forward(self, x, y):
         return x + y if isinstance(y, torch.Tensor) else x - y

@@ -234,6 +234,11 @@ def test_a_class_without_its_method_cannot_be_made(missing):
         Half()
 
 
+def test_a_graph_module_that_is_given_to_a_class_is_sent_to_its_instance():
+    with pytest.raises(TypeError, match=r"MergeLinears: too many .*: MergeLinears\(\.\.\.\)\(graph_module\)"):
+        MergeLinears(sums())
+
+
 # Marks
 
 

@@ -14,6 +14,7 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
+from fxlab.tracing.messages import torch_logs_silent
 from fxlab.tracing.model_code.attributes import has_data
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.surroundings import run_alone
@@ -88,7 +89,7 @@ def run_on_fakes(
     fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
     with run_alone(model) as around:
         kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
-        with RestoringStack(*kept, fakes.mode):
+        with RestoringStack(*kept, torch_logs_silent(), fakes.mode):
             twin = fake_twin(model, fakes.mode)
             call = twin.of(call)
             return copy_context().run(call, **{name: fakes.values[name] for name in inputs})

@@ -376,8 +376,6 @@ class Recording:
         """Return names and originals of parameters and buffers, if these tensors are nothing else."""
         if not all(map(self.is_state, tensors)):
             return None
-        if any(self.node_of(tensor).op != "get_attr" for tensor in tensors):
-            return None  # written to since
         originals = [self._originals.of(tensor) for tensor in tensors]
         return [(self._names[id(tensor)], tensor) for tensor in originals]
 

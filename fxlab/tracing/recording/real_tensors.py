@@ -32,7 +32,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tensors with data that notice other threads and hidden calls, while a model runs on them.
 
     ``fakes``: makes fake tensors of the same shapes. ``one_thread``: is told of each call with one of these
-    tensors.
+    tensors. ``cuts_history``: whether a call that torch does not show has cut a tensor off from its history.
     """
 
     supports_higher_order_operators = True
@@ -42,6 +42,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._fakes = fakes
         self._one_thread = one_thread
         self._watched: list[weakref.ref[torch.Tensor]] = []
+        self.cuts_history = False
         called = classmethod(lambda cls, *call: self._called(*call))
         self.tensor_class: Any = type("Tensor", (torch.Tensor,), {"__torch_function__": called})
 
@@ -56,6 +57,10 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self._fakes.shape_env.require_shown(func)
+        if func is torch.ops.aten.detach.default and self._fakes.shape_env.is_asked_by_model:
+            # A scripted function that is optimized cuts its inputs off, and has a backward of its own.
+            with torch._C.DisableTorchFunction():  # the model does not ask for it
+                self.cuts_history |= args[0].requires_grad
         return func(*args, **(kwargs or {}))
 
     def watch(self, value: Any) -> Any:

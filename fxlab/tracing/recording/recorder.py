@@ -143,6 +143,7 @@ def record(
             unanswered, run.sizes.unanswered = run.sizes.unanswered, None
             run.one_thread.require()
     run.errors.require_none(unanswered)
+    run.require_held_unwritten()
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
     given = {argument.name: values[argument.name] for argument in arguments}

@@ -30,11 +30,23 @@ from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.fake_state import Originals, data_of, has_data
 from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import storage_of
+
+
+class StateWrittenError(Exception):
+    """The model writes a parameter or buffer from which its Python has read a number.
+
+    ``names``: those of the parameters and buffers.
+    """
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
 
 
 class Run:
@@ -46,7 +58,8 @@ class Run:
     constant. ``one_thread``: notices the model's work in other threads. ``real``: the real tensors that the
     model runs on, if these are no fake ones. ``whole``: the parts of the model that are called as they are.
     ``most_operations``: how complicated a size may be. ``expected``: the calls of another run, if this one
-    ends as soon as it records a different one.
+    ends as soon as it records a different one. ``data_state``: the parameters and buffers that the model is
+    known to write, so that numbers read from them are data.
 
     Attributes
     ----------
@@ -76,6 +89,10 @@ class Run:
         Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
     reads_shapes : bool
         Whether the model has asked for the shape of a tensor, or for something of it.
+    data_state : frozenset of str
+        The parameters and buffers that the model is known to write.
+    opens_hooked : bool
+        Whether modules with forward hooks are gone into, so that the calls of their hooks are seen.
     """
 
     mode: TorchFunctionMode
@@ -93,8 +110,15 @@ class Run:
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
         expected: RecordedNodes | None = None,
+        data_state: frozenset[str] = frozenset(),
+        opens_hooked: bool = False,
     ) -> None:
         self.twin, self.model = twin, twin.model
+        self.opens_hooked = opens_hooked
+        self.data_state = data_state
+        self._held_state: dict[str, torch.Tensor] = {}
+        self._versions = {id(tensor): _with_data(tensor) for tensor in self._state()}
+        self._written: set[int] = set()
         self.leaves = leaves
         self.fakes = fakes
         self.made = made
@@ -135,6 +159,42 @@ class Run:
         self.whole = None
         self.fakes.values = {}
         return self.recording.end()
+
+    # Parameters and buffers.
+
+    def is_held(self, name: str, tensor: torch.Tensor) -> bool:
+        """Tell whether a number that Python reads from a parameter or buffer stays the same in each run."""
+        if name in self.data_state or self._is_written(tensor):
+            return False
+        self._held_state[name] = tensor
+        return True
+
+    def require_held_unwritten(self) -> None:
+        """Raise if the model has written a parameter or buffer after a number was read from it."""
+        now = set(map(id, self._state()))
+        held = self._held_state.items()
+        if names := frozenset(n for n, tensor in held if id(tensor) not in now or self._is_written(tensor)):
+            raise StateWrittenError(names)
+
+    def _state(self) -> Iterator[torch.Tensor]:
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+
+    def _is_written(self, tensor: torch.Tensor) -> bool:
+        return _with_data(tensor) != self._versions.get(id(tensor)) or _memory_of(tensor) in self._written
+
+    def notice_writes(
+        self, before: list[int], args: Any, kwargs: Mapping[str, Any], writes: bool = False
+    ) -> bool:
+        """Tell whether a call has written into its arguments, whose versions before it are given.
+
+        A tensor in the memory of a parameter may have a version of its own, as ``.data`` has. ``writes``:
+        whether the call is known to write, as an assignment to ``.data``, which no version tells.
+        """
+        tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+        written = [t for t, version in zip(tensors, before, strict=True) if version_of(t) != version]
+        self._written.update(map(_memory_of, written or (tensors if writes else ())))
+        return writes or bool(written)
 
     # Which calls are seen.
 
@@ -225,7 +285,7 @@ class Run:
             except Exception as error:
                 self.errors.notice(call, name_of(call.target) or str(call.target), error)
                 raise
-            written = versions != versions_of(call.args, call.kwargs)
+            written = self.notice_writes(versions, call.args, call.kwargs)
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:
@@ -235,9 +295,24 @@ class Run:
 
 def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     """Return how often each tensor among the arguments of a call has been written."""
-    tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
-    # Tensors of inference_mode have no version.
-    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+    return [version_of(tensor) for _, tensor in tensors_inside((args, dict(kwargs)))]
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor has been written; 0 for one of ``inference_mode``, which does not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _with_data(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the versions of a tensor, and of the data that a part kept whole may have written."""
+    return version_of(tensor), version_of(data_of(tensor)) if has_data(tensor) else 0
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    try:
+        return storage_of(tensor)
+    except NotImplementedError:  # a sparse tensor, or one inside torch.vmap
+        return id(tensor)
 
 
 def _has_symbol(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -21,13 +22,14 @@ from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
 from fxlab.tracing.recording.handlers.memory import StoragesComparedError
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
-from fxlab.tracing.recording.run import Run
-from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
+from fxlab.tracing.recording.run import Run, StateWrittenError
+from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
 from fxlab.tracing.shapes.condition_text import size_texts_marked
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
@@ -62,6 +64,10 @@ class Rung:
     """Whether torch may decide that a given size of one is one."""
     follows_heights: bool = True
     """Whether the sizes of images and the like are followed, where that is not too costly."""
+    data_state: frozenset[str] = frozenset()
+    """Parameters and buffers that the model writes, so that numbers read from them are data."""
+    opens_hooked: bool = False
+    """Whether modules with forward hooks are gone into, for a model that uses tensors made in hooks."""
 
     @property
     def computes(self) -> bool:
@@ -97,14 +103,21 @@ def record_on(
     with gradients. ``training``: the mode to put it in, if that is another one. ``expected``: the calls of
     another run, if this one ends as soon as it records a different one.
     """
-    if rung.is_real:
-        return _on_real_tensors(model, around, arguments, leaves, gradients)
-    ways = around, arguments, leaves, gradients, training, expected
-    try:
-        return _on_fake_tensors(rung, model, *ways)
-    except StoragesComparedError:
-        # The model compares storages, so the answer has to be true; it costs more questions about sizes.
-        return _on_fake_tensors(replace(rung, own_storages=True), model, *ways)
+    recorded = partial(_on_fake_tensors, training=training, expected=expected)
+    while True:
+        try:
+            return (_on_real_tensors if rung.is_real else recorded)(
+                rung, model, around, arguments, leaves, gradients
+            )
+        except StoragesComparedError:
+            # The model compares storages, so the answer has to be true; it costs more questions about sizes.
+            rung = replace(rung, own_storages=True)
+        except StateWrittenError as error:
+            rung = replace(rung, data_state=rung.data_state | error.names)
+        except TraceError as error:
+            if error.code != Obstacle.HIDDEN_TENSOR.code or rung.opens_hooked or not _has_hooks(model):
+                raise
+            rung = replace(rung, opens_hooked=True)
 
 
 def _on_fake_tensors(
@@ -153,6 +166,8 @@ def _on_fake_tensors(
                 whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
                 most_operations=rung.most_operations,
                 expected=expected,
+                data_state=rung.data_state,
+                opens_hooked=rung.opens_hooked,
             )
             with RestoringStack(fakes.mode):
                 changed += around.set_by(record, run, arguments, fakes.values, gradients=gradients)
@@ -169,6 +184,7 @@ def _on_fake_tensors(
 
 
 def _on_real_tensors(
+    rung: Rung,
     model: nn.Module,
     around: Surroundings,
     arguments: tuple[Argument, ...],
@@ -184,13 +200,28 @@ def _on_real_tensors(
     entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
     kept = state_kept(model, others=around.tensors), put_back_after(around)
     with kept[0], kept[1] as changed, RestoringStack(*entered):
-        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, real=real)
+        run = Run(
+            real.twin_of(model),
+            leaves,
+            fakes,
+            made,
+            one_thread,
+            real=real,
+            data_state=rung.data_state,
+            opens_hooked=rung.opens_hooked,
+        )
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
             changed += around.set_by(record, run, arguments, watched, gradients=gradients)
         run.end()
     run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+    if real.cuts_history:
+        run.recording.findings.append(Found.OWN_BACKWARD("a scripted function"))
     return run
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,13 +19,14 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.patterns.captured import Called, Joined, Size, nodes_in
 from fxlab.transformations.patterns.replacing import Replacement, run, values_of
-from fxlab.values.tensors import known_number
+from fxlab.values.tensors import SYMBOLIC, known_number
 
 _MOST_ELEMENTS = 1 << 27
 _TOLERANCE = 1e-9
 _WIDER = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 _METHODS = dict.fromkeys(("float", "half", "bfloat16"), "double")
 _AUTOCAST = torch.bfloat16
+_KINDS: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Confirmation:
     differs_under_autocast: bool = False
     """Whether its results have another dtype under autocast."""
     difference: str = ""
+    has_run: bool = False
+    """Whether the replaced nodes take random numbers."""
 
 
 class Confirming:
@@ -56,6 +61,7 @@ class Confirming:
         self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
         self._modules = modules
         self._widen: Callable[[Any], Any] = _widened
+        self._number: Callable[[Any], Any] = known_number
         own = {*nodes}
         read = [value for node in nodes for value in node.all_input_nodes if value not in own]
         held = [each for value in captured.values() for each in nodes_in(value) if each not in own]
@@ -70,6 +76,9 @@ class Confirming:
             if described is None:
                 return None
             shapes.append(described)
+        if self._symbols:
+            with self._at_other_sizes():
+                shapes += [self._described(leaf) or () for leaf in self._leaves]
         calls = [
             (node.op, self._called(node), _written(node.args, place), _written(node.kwargs, place))
             for node in self._nodes
@@ -78,7 +87,24 @@ class Confirming:
         return repr((shapes, calls, sorted(captured.items()), [place[root] for root in self._roots]))
 
     def compared(self, replacement: Replacement) -> Confirmation:
-        """Run both and compare their results."""
+        """Run both and compare their results, at the traced sizes and at others."""
+        found = self._compared(replacement)
+        if found.has_run and found.refusal is None:
+            found = replace(found, refusal=self._other_dtypes(replacement))
+        if found.refusal is not None or not found.has_run:
+            return found
+        found = replace(found, differs_under_autocast=self._differs_under_autocast(replacement))
+        if not self._symbols:
+            return found
+        with self._at_other_sizes():
+            other = self._compared(replacement)
+        if not other.has_run or (other.refusal is None and not other.difference):
+            return found
+        refusal = None if other.refusal is None else Reason.OTHER_SIZES(reason=other.refusal.words)
+        difference = found.difference or f"at other sizes, {other.difference}"
+        return replace(found, refusal=refusal, is_confirmed=False, difference=difference)
+
+    def _compared(self, replacement: Replacement) -> Confirmation:
         count = sum(
             math.prod(shape) for leaf in self._leaves if (shape := (self._described(leaf) or ((),))[0])
         )
@@ -97,20 +123,41 @@ class Confirming:
         try:
             found = self._replaced(replacement, leaves, weights)
         except Exception as error:
-            return Confirmation(Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}"))
+            fails = Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
+            return Confirmation(fails, has_run=True)
         refusal, difference = self._compare(expected, found, leaves)
-        refusal = refusal or self._other_dtypes(replacement)
-        if refusal is not None:
-            return Confirmation(refusal)
-        return Confirmation(None, not difference, self._differs_under_autocast(replacement), difference)
+        return Confirmation(refusal, not (refusal or difference), difference=difference, has_run=True)
+
+    @cached_property
+    def _symbols(self) -> dict[Any, int]:
+        """Another value of each symbol in the sizes that are read: multiples of 8, as some are divided."""
+        numbers = (number for leaf in self._leaves for number in _numbers_of(self._known(leaf)))
+        symbols = {symbol for number in numbers for symbol in _symbols_of(number)}
+        return {symbol: 8 * (place + 2) for place, symbol in enumerate(sorted(symbols, key=str))}
+
+    @contextmanager
+    def _at_other_sizes(self) -> Iterator[None]:
+        def other(number: Any) -> Any:
+            if not _symbols_of(number):
+                return known_number(number)
+            return _KINDS[type(number)](number.node.expr.xreplace(self._symbols))
+
+        self._number = other
+        try:
+            yield
+        finally:
+            self._number = known_number
+
+    def _known(self, leaf: Node) -> Any:
+        tensor = self._facts.attribute(leaf)
+        return tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
 
     def _described(self, leaf: Node) -> tuple[Any, ...] | None:
-        tensor = self._facts.attribute(leaf)
-        known = tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
-        if isinstance(known, torch.Tensor) or (hasattr(known, "shape") and hasattr(known, "dtype")):
-            return tuple(known_number(size) for size in known.shape), known.dtype
+        known = self._known(leaf)
+        if hasattr(known, "shape") and hasattr(known, "dtype"):
+            return tuple(map(self._number, known.shape)), known.dtype
         if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
-            return (), known_number(known)
+            return (), self._number(known)
         return None
 
     def _called(self, node: Node) -> str:
@@ -189,7 +236,7 @@ class Confirming:
                     total = total + value_of(other) if value.name == "add" else total * value_of(other)
                 return total
             if isinstance(value, Size):
-                return known_number(value.value)
+                return self._number(value.value)
             if isinstance(value, tuple | list):
                 return tuple(map(value_of, value))
             return leaves[value] if isinstance(value, Node) else value
@@ -280,6 +327,16 @@ class Confirming:
             self._widen = _widened
         pairs = zip(expected, found, strict=True)
         return [(getattr(mine, "dtype", None), getattr(other, "dtype", None)) for mine, other in pairs]
+
+
+def _symbols_of(number: Any) -> Iterable[Any]:
+    """Return the symbols in a symbolic number; a nested size has none."""
+    expression = getattr(number.node, "expr", None) if isinstance(number, SYMBOLIC) else None
+    return getattr(expression, "free_symbols", ())
+
+
+def _numbers_of(known: Any) -> Iterable[Any]:
+    return known.shape if hasattr(known, "shape") else (known,)
 
 
 def _widened(value: Any) -> Any:

@@ -1,7 +1,9 @@
 """Numbers, flags and lists among the inputs: held, and never the default of the graph."""
 
+import copy
 import inspect
 import math
+import pickle
 from collections import Counter
 
 import pytest
@@ -102,6 +104,21 @@ def test_the_order_of_a_mapping_is_held(other, words):
     traced = symbolic_trace(Module(), ({"a": X, "b": X},))
     with pytest.raises(AssertionError, match=f"traced for {words}"):
         traced(other)
+
+
+class JoinsKeywords(nn.Module):
+    def forward(self, x, **others):
+        return torch.cat([x, *others.values()])
+
+
+def test_the_order_of_other_keywords_is_held():
+    given = {"x": X, "a": X + 1, "b": X + 2}
+    traced = symbolic_trace(JoinsKeywords(), given)
+    swapped = dict(reversed(given.items()))
+    for graph_module in (traced, copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        assert same_bits(graph_module(a=given["a"], b=given["b"], x=X), JoinsKeywords()(**given))
+        with pytest.raises(AssertionError, match="traced for the keywords a, b in this order only"):
+            graph_module(**swapped)
 
 
 class OfIdentity(nn.Module):

@@ -562,3 +562,117 @@ def test_a_model_that_asks_whether_it_is_traced_is_recorded_as_it_runs():
     with pytest.raises(AssertionError, match="traced for"):
         traced(x, mask.logical_not())
     assert torch._subclasses.FakeTensor is FakeTensor
+
+
+class Counts(nn.Module):
+    """Reads a number from a buffer that it writes, in one of several ways."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.register_buffer("count", torch.tensor(0))
+        self.norm, self.counted = nn.BatchNorm1d(4), count
+
+    def forward(self, x):
+        return x * self.counted(self, x)
+
+
+def counted_before(model, x):
+    count = int(model.count)
+    model.count += 1
+    return count
+
+
+def counted_after(model, x):
+    with torch.no_grad():
+        model.count += 1
+    return int(model.count)
+
+
+def counted_elsewhere(model, x):
+    count = int(model.count)
+    model.count = model.count + 1
+    return count
+
+
+def counted_in_data(model, x):
+    count = int(model.count)
+    model.count.data += 1
+    return count
+
+
+def count_assigned(model, x):
+    count = int(model.count)
+    model.count.data = torch.tensor(count + 1)
+    return count
+
+
+def counted_by_a_leaf(model, x):
+    count = int(model.norm.num_batches_tracked)
+    model.norm(x)
+    return count
+
+
+@pytest.mark.parametrize(
+    "count",
+    [counted_before, counted_after, counted_elsewhere, counted_in_data, count_assigned, counted_by_a_leaf],
+)
+def test_a_number_read_from_a_buffer_that_the_model_writes_is_data(count):
+    x = torch.randn(3, 4)
+    traced, model = symbolic_trace(Counts(count), x), Counts(count)
+    assert traced.meta["trace"].rung == DYNAMIC
+    for _ in range(3):
+        assert torch.equal(traced(x), model(x))
+
+
+class CountsSteps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.tensor(1))
+
+    def forward(self, x):
+        for step in range(x.shape[1]):
+            x = x / (1 + step)
+        self.count.add_(1)
+        return x
+
+
+def test_a_number_read_from_a_buffer_that_a_part_kept_whole_writes_is_data():
+    def counted_by_a_part(model, x):
+        count = int(model.norm.count)
+        return model.norm(x) * count
+
+    def model():
+        counts = Counts(counted_by_a_part)
+        counts.norm = CountsSteps()
+        return counts
+
+    x, eager = torch.randn(3, 4), model()
+    with pytest.warns(TraceWarning, match="kept whole"):
+        traced = symbolic_trace(model(), x)
+    for given in (x, x, torch.randn(3, 6)):
+        assert torch.equal(traced(given), eager(given))
+
+
+def test_a_model_that_counts_and_does_the_same_in_both_modes_runs_in_both():
+    def counted_in_each_mode(model, x):
+        shift = {True: x.sum, False: x.sum}[model.training]()
+        return counted_before(model, x) + shift
+
+    x = torch.randn(3, 4)
+    traced, model = symbolic_trace(Counts(counted_in_each_mode), x), Counts(counted_in_each_mode)
+    assert torch.equal(traced.eval()(x), model.eval()(x))
+    assert torch.equal(traced.train()(x), model.train()(x))
+
+
+def test_a_flag_that_the_model_sets_is_checked():
+    def once(model, x):
+        if not model.count:
+            model.count.fill_(1)
+            return 2
+        return 1
+
+    x = torch.randn(3, 4)
+    traced = traced_with_warning(Counts(once), x)
+    assert torch.equal(traced(x), 2 * x)
+    with pytest.raises(AssertionError, match="decided at"):
+        traced(x)

@@ -91,6 +91,37 @@ def test_a_hook_that_is_there_for_a_while_is_recorded():
     assert not model.linear._forward_hooks
 
 
+def test_a_model_may_use_a_tensor_that_a_hook_of_a_leaf_has_made():
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.seen = nn.Linear(4, 4), {}
+            self.linear.register_forward_hook(
+                lambda module, args, output: self.seen.update(last=output.detach())
+            )
+
+        def forward(self, x):
+            return self.linear(x) - self.seen["last"].mean()
+
+    model = Watched()
+    traced = fxlab.symbolic_trace(model, X)
+    assert_agree(traced, model, (torch.randn(5, 4),))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_the_backward_of_a_scripted_function_is_told_to_be_missing():
+    @torch.jit.script
+    def positive_part_plus(x, y):
+        return torch.relu(x) + y
+
+    model = Runs(lambda model, x: positive_part_plus(model.linear(x), x))
+    for _ in range(3):  # torch optimizes a function after some calls
+        model(X)
+    with pytest.warns(fxlab.TraceWarning, match="a scripted function its own backward is not in the graph"):
+        traced = fxlab.symbolic_trace(model, X)
+    assert_agree(traced, model, (torch.randn(2, 4),))
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
 def test_a_scripted_part_is_traced_at_the_given_sizes():
     model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU())))

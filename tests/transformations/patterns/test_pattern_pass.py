@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import FuseActivation, Session, either, from_pattern
+from fxlab import FuseActivation, Session, either, from_pattern, symbolic_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
 X = torch.randn(3, 4)
@@ -125,6 +125,28 @@ def test_what_is_not_exact_is_left_alone_with_a_code(function, pattern, replacem
     before = snapshot(gm)
     if code:
         assert_is(pass_(gm), before)
+
+
+@pytest.mark.parametrize(
+    ("replacement", "expected"),
+    [
+        (lambda x: x.sum(0) / x.shape[0], []),
+        (lambda x: x.sum(0) / 3, ["differs"]),
+        (lambda x: x.view(3, -1).mean(0), ["other-sizes"]),
+        (lambda x: x.unflatten(0, (1, 3)).mean((0, 1)), ["other-sizes"]),
+    ],
+)
+def test_a_replacement_that_holds_for_the_traced_sizes_only_is_refused(replacement, expected):
+    gm = symbolic_trace(nn.Sequential(Mean()), torch.randn(3, 4))
+    pass_ = from_pattern(lambda x: x.mean(0), replacement, preserves_computation=True)
+    assert codes(pass_, gm) == expected
+    fixed = symbolic_trace(nn.Sequential(Mean()), torch.randn(3, 4), dynamic=False)
+    assert codes(pass_, fixed) == []
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(0)
 
 
 def written_inside(m, x):

@@ -95,7 +95,7 @@ def _is_leaf(run: Run, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
-    if call.is_hooked:
+    if call.is_hooked or (run.opens_hooked and _hooks_of(call.module)):
         return False
     if not all(map(run.recording.is_state, (*call.module.parameters(), *call.module.buffers()))):
         return False  # it has other tensors for a while, as torch.func.functional_call gives it

@@ -92,7 +92,7 @@ def _made(run: Run, call: TorchCall) -> _Made:
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
     result = run.computed(call.func, call.args, call.kwargs)
-    written = writes(call.name, call.kwargs) or versions != versions_of(call.args, call.kwargs)
+    written = run.notice_writes(versions, call.args, call.kwargs, writes(call.name, call.kwargs))
     return _Made(call, result, written, by_shapes, asked)
 
 

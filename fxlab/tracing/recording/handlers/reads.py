@@ -24,6 +24,8 @@ def read_state(run: Run, call: TorchCall) -> Any:
     state = run.recording.state_behind(tensors)
     if state is None or any(tensor.is_meta for _, tensor in state):
         return PASSED_ON
+    if not all(run.is_held(name, tensor) for (name, _), tensor in zip(state, tensors, strict=True)):
+        return PASSED_ON
     originals = {id(fake): original for fake, (_, original) in zip(tensors, state, strict=True)}
     with unset_fake_temporarily():
         value = call.func(*map_tensors(lambda _, tensor: originals[id(tensor)], call.args), **call.kwargs)
