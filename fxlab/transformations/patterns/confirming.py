@@ -40,7 +40,7 @@ class Confirmation:
     """Whether its results have another dtype under autocast."""
     difference: str = ""
     has_run: bool = False
-    """Whether the replaced nodes take random numbers."""
+    """Whether the nodes of the pattern could be run, so that there were results to compare."""
 
 
 class Confirming:
