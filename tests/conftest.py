@@ -1,6 +1,8 @@
 import logging
 import os
 
+import pytest
+
 # When it is first imported it loads a profile of hypothesis (50 examples on CI, else 10): here, before ours.
 import torch.testing._internal.common_utils  # noqa: F401
 from hypothesis import HealthCheck, Phase, settings
@@ -24,6 +26,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 _OF_TORCH = logging.getLogger("torch.__trace")
 _OF_TORCH.handlers.clear()
 _OF_TORCH.addHandler = lambda handler: None
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One for all tests of a process, as no two can run in a thread."""
+    from headless_chromium import launched
+
+    with launched() as browser:
+        yield browser
 
 
 def pytest_terminal_summary(terminalreporter):

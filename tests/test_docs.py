@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,26 +63,24 @@ def test_the_site_loads_nothing_from_elsewhere(themed_site: Path) -> None:
 
 
 @pytest.mark.weekly
-def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(themed_site: Path) -> None:
+def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(themed_site: Path, browser: Any) -> None:
     """Light and dark, wide and narrow: two of the four for each page, so that neighbours have all."""
     from accessibility import violations
-    from headless_chromium import launched
 
     wide, narrow = ("light", "dark"), ("dark", "light")
     found = {}
-    with launched() as browser:
-        for number, name in enumerate(KINDS):
-            for width, schemes in ((1280, wide), (390, narrow)):
-                scheme = schemes[number % 2]
-                viewport = {"width": width, "height": 800}
-                page = browser.new_page(viewport=viewport, color_scheme=scheme)
-                page.goto((themed_site / name).as_uri())
-                wrong = violations(page, "body", without=OF_SPHINX)
-                if page.evaluate("document.documentElement.scrollWidth") > width:
-                    wrong.append("scrolls sideways")
-                if wrong:
-                    found[name, scheme, width] = wrong
-                page.close()
+    for number, name in enumerate(KINDS):
+        for width, schemes in ((1280, wide), (390, narrow)):
+            scheme = schemes[number % 2]
+            viewport = {"width": width, "height": 800}
+            page = browser.new_page(viewport=viewport, color_scheme=scheme)
+            page.goto((themed_site / name).as_uri())
+            wrong = violations(page, "body", without=OF_SPHINX)
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                wrong.append("scrolls sideways")
+            if wrong:
+                found[name, scheme, width] = wrong
+            page.close()
     assert found == {}
 
 

@@ -6,18 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import launched
 from playwright.sync_api import Browser, expect
 
 ROOT = Path(__file__).parents[2]
 # A kernel that compares outputs answers a click after that: seconds, where other tests use the cores.
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="session")
