@@ -60,28 +60,24 @@ class Confirming:
         read = [value for node in nodes for value in node.all_input_nodes if value not in own]
         held = [each for value in captured.values() for each in nodes_in(value) if each not in own]
         self._leaves = list(dict.fromkeys([*read, *held]))
+        self._kinds: list[Any] = [self._described(leaf) for leaf in self._leaves]
+        """The shape and dtype of each, or no shape and the number; ``None`` for an unknown one."""
 
     def key(self) -> Any:
         """Return a key that is equal for matches of the same comparison; ``None`` if shapes are unknown."""
+        if None in self._kinds:
+            return None
         place = {node: index for index, node in enumerate((*self._leaves, *self._nodes))}
-        shapes = []
-        for leaf in self._leaves:
-            described = self._described(leaf)
-            if described is None:
-                return None
-            shapes.append(described)
         calls = [
             (node.op, self._called(node), _written(node.args, place), _written(node.kwargs, place))
             for node in self._nodes
         ]
         captured = {name: _written(value, place) for name, value in self._captured.items()}
-        return repr((shapes, calls, sorted(captured.items()), [place[root] for root in self._roots]))
+        return repr((self._kinds, calls, sorted(captured.items()), [place[root] for root in self._roots]))
 
     def compared(self, replacement: Replacement) -> Confirmation:
         """Run both and compare their results."""
-        count = sum(
-            math.prod(shape) for leaf in self._leaves if (shape := (self._described(leaf) or ((),))[0])
-        )
+        count = sum(math.prod(shape) for shape, _ in self._kinds)
         if count > _MOST_ELEMENTS:
             return Confirmation(Reason.TOO_LARGE(count=count))
         # Roots and logarithms of negative numbers are NaN, which would equal nothing.
@@ -108,10 +104,13 @@ class Confirming:
         tensor = self._facts.attribute(leaf)
         known = tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
         if isinstance(known, torch.Tensor) or (hasattr(known, "shape") and hasattr(known, "dtype")):
-            return tuple(known_number(size) for size in known.shape), known.dtype
-        if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
-            return (), known_number(known)
-        return None
+            found = tuple(known_number(size) for size in known.shape), known.dtype
+        elif isinstance(known, int | float | torch.SymInt | torch.SymFloat):
+            found = (), known_number(known)
+        else:
+            return None
+        # Text stands for a number that depends on data.
+        return None if any(isinstance(each, str) for each in (*found[0], found[1])) else found
 
     def _called(self, node: Node) -> str:
         if node.op != "call_module":
@@ -124,8 +123,7 @@ class Confirming:
     ) -> tuple[dict[Node, Any], dict[str, torch.Tensor]]:
         leaves: dict[Node, Any] = {}
         weights: dict[str, torch.Tensor] = {}
-        for leaf in self._leaves:
-            shape, kind = self._described(leaf) or ((), None)
+        for leaf, (shape, kind) in zip(self._leaves, self._kinds, strict=True):
             if not isinstance(kind, torch.dtype):
                 leaves[leaf] = kind
                 continue

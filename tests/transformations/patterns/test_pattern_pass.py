@@ -173,6 +173,15 @@ def test_whole_numbers_have_to_be_the_same(replacement, refusals):
     assert matched(pass_, gm) == (not refusals)
 
 
+def test_a_value_of_a_size_that_depends_on_data_is_replaced_unconfirmed():
+    gm, inputs = traced(lambda m, x: written_silu(x[x[:, 0] > 0])), (X, torch.randn(9, 4))
+    expected = [gm(x) for x in inputs]
+    silu = from_pattern(written_silu, lambda x: F.silu(x), preserves_computation=True)
+    assert matched(silu, gm) == len(silu.get_transformed_nodes(silu(gm))) == 1
+    for x, values in zip(inputs, expected, strict=True):
+        assert_close(gm(x), values)
+
+
 def test_the_difference_is_said_with_numbers():
     gm = traced(lambda m, x: torch.relu(x) + 1)
     pass_ = from_pattern(lambda x: torch.relu(x), lambda x: F.gelu(x), preserves_computation=True)
