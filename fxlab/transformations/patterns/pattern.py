@@ -90,21 +90,18 @@ class Pattern:
         return outputs_of(self.graph)
 
     @cached_property
-    def scalars(self) -> dict[Node, bool]:
-        """The nodes that compute Python numbers; whether each is a shape."""
-        found: dict[Node, bool] = {}
+    def scalars(self) -> set[Node]:
+        """The nodes that compute Python numbers or shapes."""
+        found = set[Node]()
         for node in self.graph.nodes:
-            read = node.all_input_nodes
-            if node.op == "placeholder" and self.captures[node].kind == NUMBER:
-                found[node] = False
-            elif node.target is getattr and node.args[1] in ("shape", "ndim"):
-                found[node] = node.args[1] == "shape"
-            elif node.op == "call_method" and node.target in ("size", "dim", "numel"):
-                found[node] = node.target == "size" and len(node.args) == 1 and not node.kwargs
-            elif (
-                node.op == "call_function" and is_of_python(node.target) and read and {*read} <= found.keys()
+            read, is_python = node.all_input_nodes, node.op == "call_function" and is_of_python(node.target)
+            if (
+                (node.op == "placeholder" and self.captures[node].kind == NUMBER)
+                or (node.target is getattr and node.args[1] in ("shape", "ndim"))
+                or (node.op == "call_method" and node.target in ("size", "dim", "numel"))
+                or (is_python and read and found.issuperset(read))
             ):
-                found[node] = False
+                found.add(node)
         return found
 
     def is_either(self, value: Any) -> bool:
