@@ -240,5 +240,5 @@ def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> lis
 
 
 def _trace_lines(gm: fx.GraphModule) -> list[str]:
-    report = gm.meta.get("trace") if isinstance(getattr(gm, "meta", None), dict) else None
+    report = gm.meta.get("trace")
     return [] if report is None else [clip(line, 300) for line in str(report).splitlines()[:30]]

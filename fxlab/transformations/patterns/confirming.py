@@ -102,8 +102,8 @@ class Confirming:
 
     def _described(self, leaf: Node) -> tuple[Any, ...] | None:
         tensor = self._facts.attribute(leaf)
-        known = tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
-        if isinstance(known, torch.Tensor) or (hasattr(known, "shape") and hasattr(known, "dtype")):
+        known = tensor if isinstance(tensor, torch.Tensor) else known_result(leaf)
+        if hasattr(known, "shape") and hasattr(known, "dtype"):
             found = tuple(known_number(size) for size in known.shape), known.dtype
         elif isinstance(known, int | float | torch.SymInt | torch.SymFloat):
             found = (), known_number(known)
