@@ -240,10 +240,8 @@ def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> lis
         annotation = parameter.annotation
         kind = _KINDS.get(annotation, ANY) if isinstance(annotation, type | str) else ANY
         is_whole = annotation in (int, "int")
-        is_optional, is_keyword = (
-            parameter.default is not parameter.empty,
-            parameter.kind is parameter.KEYWORD_ONLY,
-        )
+        is_optional = parameter.default is not parameter.empty
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         found.append(Capture(parameter.name, kind, is_optional, is_whole, is_keyword))
     return found
 
@@ -274,12 +272,11 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
 
 def _calling(module: nn.Module, captures: Sequence[Capture]) -> GraphModule:
     """Return a graph that calls a module as a whole, as traces do."""
-    graph, name = Graph(), type(module).__name__.lower()
+    graph = Graph()
     kwargs: dict[str, Any] = {each.name: graph.placeholder(each.name) for each in captures}
     args = tuple(kwargs.pop(each.name) for each in captures if not each.is_keyword)
-    graph.output(graph.call_module(name, args, kwargs))
-    root: dict[str, Any] = {name: module}
-    return GraphModule(root, graph)
+    graph.output(graph.call_module("module", args, kwargs))
+    return GraphModule({"module": module}, graph)
 
 
 @cache
