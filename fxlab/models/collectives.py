@@ -20,11 +20,9 @@ from fxlab.units import counted, with_unit
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import known_number
 
-_NAMESPACES = frozenset(
-    {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
-)
+_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor", "symm_mem"})
 _PACKAGE = "torch.distributed.distributed_c10d"
-_GROUP_ARGUMENTS = ("group_name", "process_group", "group", "ranks")
+_GROUP_ARGUMENTS = ("group_name", "process_group", "group")
 _KIND = re.compile(
     r"all_?gather|reduce_scatter|all_?reduce|(?:shard_dim_)?all_?to_?all|broadcast|barrier|scatter|gather"
     r"|reduce|send|recv|batch_p2p"
@@ -131,11 +129,13 @@ def collectives_of(graph: fx.Graph) -> list[Collective]:
 
 
 def tensor_bytes(value: Any) -> int:
-    """Return the bytes of the tensors in a value; symbolic sizes count as in the traced run."""
-    return sum(
-        tensor.dtype.itemsize * prod(int(known_number(size)) for size in tensor.shape)
-        for _, tensor in tensors_inside(value)
-    )
+    """Return the bytes of the tensors in a value; symbolic sizes count as in the traced run.
+
+    Tensors of a size that depends on data are left out.
+    """
+    tensors = (tensor for _, tensor in tensors_inside(value))
+    factors: Any = ((tensor.dtype.itemsize, *map(known_number, tensor.shape)) for tensor in tensors)
+    return sum(prod(each) for each in factors if str not in map(type, each))
 
 
 @dataclass(frozen=True)
@@ -201,12 +201,10 @@ def _reduction(node: fx.Node) -> str:
 
 def _group_of(node: fx.Node) -> Group:
     given = _given(node, "group_name", "process_group", "group")
-    if given is None and _given(node, "ranks") is None:
+    if given is None:
         given = dist.group.WORLD if dist.is_initialized() else "0"
     size = _given(node, "group_size")
     size = size if isinstance(size, int) else None
-    if given is None and (ranks := _given(node, "ranks")) is not None:  # torch before 2.2
-        return Group(str(_given(node, "tag") or ranks), size, tuple(ranks))
     if isinstance(given, fx.Node):
         root = node.graph.owning_module
         held = attribute_at(root, str(given.target), None) if root is not None else None

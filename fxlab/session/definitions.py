@@ -106,7 +106,7 @@ def _named(value: object) -> object:
 def _newest_in(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _newest_in(each) for name, each in value.items()}
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+    if type(value) in (list, tuple):
         return type(value)(map(_newest_in, value))
     return _newest(value) if isinstance(value, types.FunctionType) else value
 

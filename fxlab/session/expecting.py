@@ -142,12 +142,12 @@ def _check_lines(expected: str, text: str) -> None:
             forbidden.append(wanted.strip())
             continue
         pattern = _regex(wanted.strip(), captured)
-        place = next((n for n in range(at, len(lines)) if re.search(pattern, lines[n])), None)
-        if place is None:
+        found = ((n, match) for n in range(at, len(lines)) if (match := re.search(pattern, lines[n])))
+        place, match = next(found, (at, None))
+        if match is None:
             raise AssertionError(f"CHECK: {wanted.strip()} is not found after line {at} of:\n{text}")
         _check_absent(forbidden, lines[at:place], captured, text)
-        match = re.search(pattern, lines[place])
-        captured |= {} if match is None else {k: v for k, v in match.groupdict().items() if v is not None}
+        captured |= match.groupdict()
         at, forbidden = place + 1, []
     _check_absent(forbidden, lines[at:], captured, text)
 
@@ -190,18 +190,17 @@ def _write(expected: str, text: str) -> bool:
     file, line = Path(frame.f_code.co_filename), frame.f_lineno
     source = file.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
-        is_text = isinstance(node, ast.Constant) and node.value == expected
-        if is_text and isinstance(node, ast.Constant) and node.end_lineno is not None:
+        if isinstance(node, ast.Constant) and node.value == expected and node.end_lineno is not None:
             call_lines = range(line - 1, line + 200)
             if node.lineno in call_lines or node.end_lineno in call_lines:
-                lines = source.splitlines(keepends=True)
+                lines = source.split("\n")  # as Python counts them: splitlines also ends one at a form feed
                 indent = re.match(r"\s*", lines[line - 1])
                 margin = (indent.group() if indent else "") + "    "
                 new = '"""\n' + textwrap.indent(text, margin) + f'\n{margin[:-4]}"""'
                 head = lines[node.lineno - 1].encode()[: node.col_offset].decode()
                 tail = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
                 lines[node.lineno - 1 : node.end_lineno] = [head + new + tail]
-                file.write_text("".join(lines), encoding="utf-8")
+                file.write_text("\n".join(lines), encoding="utf-8")
                 linecache.checkcache(str(file))
                 return True
     return False

@@ -120,12 +120,10 @@ def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str
     rows: list[dict[str, Any]] = saved["passes"]
     known = {str(pass_.name): pass_ for pass_ in session.passes}
     _check_passes(rows, known, name)
-    names = [row["name"] for row in rows if row["name"] in known]
-    excluded = {(row["name"], tuple(candidate)) for row in rows for candidate in row["excluded"]}
     switches = Switches(
-        tuple(names + [name for name in known if name not in names]),
+        tuple(dict.fromkeys([*(row["name"] for row in rows), *known])),
         frozenset(row["name"] for row in rows if row["on"]),
-        frozenset(entry for entry in excluded if entry[0] in known),
+        frozenset((row["name"], tuple(candidate)) for row in rows for candidate in row["excluded"]),
     )
     session._begin_with(switches)
     now = saved_file.facts_of(session.original, session.graph_module)

@@ -65,14 +65,12 @@ class Offer:
             self._passes[name], self._signatures[name] = pass_, signature
         return replace(switches, offered=(*switches.offered, name))
 
-    def is_defined_anew(self, pass_: object) -> bool:
+    def is_defined_anew(self, pass_: Transformation) -> bool:
         """Tell whether a transformation is a known one whose class or functions have other code now."""
-        known = self._passes.get(str(getattr(pass_, "name", "")))
-        if known is None or not isinstance(pass_, Transformation) or known is pass_:
+        known = self._passes.get(name := str(pass_.name))
+        if known is None or known is pass_ or definition_of(known) != definition_of(pass_):
             return False
-        return definition_of(known) == definition_of(pass_) and (
-            self._signatures[str(pass_.name)] != pass_.signature
-        )
+        return self._signatures[name] != pass_.signature
 
     def exchange(self, pass_: Transformation) -> Transformation:
         """Replace the transformation of the same name, and return it."""

@@ -25,7 +25,7 @@ from fxlab.models.tensor_state import ModelNoted
 from fxlab.public_calls import fitting
 from fxlab.session import saved_file
 from fxlab.session.history import History
-from fxlab.session.near_misses import failed_attempt, failed_explanation, of_all, places, why_not
+from fxlab.session.near_misses import failed_attempt, failed_explanation, nearest, of_all, places, why_not
 from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.shortcuts import Shortcuts
@@ -466,7 +466,6 @@ class Session(Shortcuts, PassStack):
         2 rewrites: 2 truedivs become 2 muls
         """
         from fxlab.graphs.changes_made import changes_made, joined_changes
-        from fxlab.session.near_misses import nearest
 
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)

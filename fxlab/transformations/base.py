@@ -145,7 +145,6 @@ class Transformation(ABC):
         graph_module
             The module to transform; it may be changed in place.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not implement transform.")
 
     def __call__(
         self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False
@@ -437,7 +436,6 @@ class ReversibleTransformation(Transformation):
         graph_module
             A module that was transformed; any other is returned unchanged.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not implement reverse.")
 
     def mark_as_restored(self, node: Node) -> None:
         """Remove the mark of this transformation from a node.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -153,8 +154,8 @@ def _flop_words(flops: TracedFlops, nodes: Sequence[fx.Node]) -> str:
     return f"at least {words}" if words and is_unknown else "unknown" if is_unknown else words
 
 
-def _field(label: str, value: str, *, code: bool = False) -> Field:
-    return {"label": label, "value": clip(value, 1_000), "code": code}
+def _field(label: str, value: str) -> Field:
+    return {"label": label, "value": clip(value, 1_000), "code": False}
 
 
 def _filled(*fields: Field) -> list[Field]:
@@ -166,42 +167,39 @@ def _arguments(node: fx.Node) -> list[NodeArgument]:
     named = [(str(i), value) for i, value in enumerate(node.args)] + list(node.kwargs.items())
     described: list[NodeArgument] = []
     for label, value in named[:50]:
-        tokens: list[Token] = []
-        _tokens(value, tokens)
+        tokens = list(islice(_tokens(value), MOST_TOKENS + 1))
+        if len(tokens) > MOST_TOKENS:
+            tokens[-1] = {"text": "…"}
         described.append({"label": clip(label, 80), "tokens": tokens})
     return described
 
 
-def _tokens(value: object, tokens: list[Token]) -> None:
-    if len(tokens) >= MOST_TOKENS:
-        if tokens[-1] != {"text": "…"}:
-            tokens.append({"text": "…"})
-    elif isinstance(value, fx.Node):
-        tokens.append({"node": value.name})
+def _tokens(value: object) -> Iterator[Token]:
+    if isinstance(value, fx.Node):
+        yield {"node": value.name}
     elif isinstance(value, list | tuple):
-        tokens.append({"text": "[" if isinstance(value, list) else "("})
+        yield {"text": "[" if isinstance(value, list) else "("}
         for i, item in enumerate(value):
             if i:
-                tokens.append({"text": ", "})
-            _tokens(item, tokens)
-        tokens.append({"text": "]" if isinstance(value, list) else ")"})
+                yield {"text": ", "}
+            yield from _tokens(item)
+        yield {"text": "]" if isinstance(value, list) else ")"}
     elif isinstance(value, dict):
-        tokens.append({"text": "{"})
+        yield {"text": "{"}
         for i, (key, item) in enumerate(value.items()):
-            tokens.append({"text": f"{', ' if i else ''}{clip(repr(key), 80)}: "})
-            _tokens(item, tokens)
-        tokens.append({"text": "}"})
+            yield {"text": f"{', ' if i else ''}{clip(repr(key), 80)}: "}
+            yield from _tokens(item)
+        yield {"text": "}"}
     elif isinstance(value, slice):
         parts = (value.start, value.stop, value.step)
-        shown = parts if value.step is not None else parts[:2]
-        for i, item in enumerate(shown):
+        for i, item in enumerate(parts if value.step is not None else parts[:2]):
             if i:
-                tokens.append({"text": ":"})
+                yield {"text": ":"}
             if item is not None:
-                _tokens(item, tokens)
+                yield from _tokens(item)
     else:
         text = "…" if value is Ellipsis else repr(value) if not isinstance(value, Tensor) else "tensor"
-        tokens.append({"text": clip(text, 200)})
+        yield {"text": clip(text, 200)}
 
 
 def _parameters(node: fx.Node) -> list[HeldTensor]:
@@ -242,5 +240,5 @@ def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> lis
 
 
 def _trace_lines(gm: fx.GraphModule) -> list[str]:
-    report = gm.meta.get("trace") if isinstance(getattr(gm, "meta", None), dict) else None
+    report = gm.meta.get("trace")
     return [] if report is None else [clip(line, 300) for line in str(report).splitlines()[:30]]

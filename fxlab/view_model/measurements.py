@@ -109,10 +109,10 @@ def _nodes_by_stage(session: Session) -> Made:
     )
     if table.empty:
         return table, "No node changes at any stage."
-    same = len(everything) - len(table)
-    others = f"; {same:,} the same at every stage" if same else ""
+    differ = "differs" if len(table) == 1 else "differ"
     return table, (
-        f"{counted(len(table), 'node')} {'differs' if len(table) == 1 else 'differ'} at some stage{others}.\n"
+        f"{counted(len(table), 'node')} {differ} at some stage; {len(everything) - len(table):,} the same at "
+        "every stage.\n"
         "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
         "— gone"
     )

@@ -253,7 +253,7 @@ _MOST_STRETCHES = 100
 _LONGEST_STRETCH = 8_000
 
 
-def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
+def failure_state(error: Exception, pressed: Transformation, below: int) -> PassError:
     """Describe the error after somebody pressed the switch of a pass.
 
     Another pass, above the one that was ``pressed``, may have raised. ``below``: the stage it is applied to.

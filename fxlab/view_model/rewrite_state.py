@@ -54,11 +54,9 @@ def shown_near_miss(
 ) -> ShownNearMiss:
     """Describe why a pass does not apply at a node of the stage ``below``; ValueError if it does."""
     attempt = near_miss(p, stages[below], node)
-    counted = attempt.reached < attempt.operators and "calls fit" not in attempt.reason
-    words = f"{attempt.reached} of {attempt.operators} calls fit; " if counted else ""
     first = next(iter((*attempt.misfits, attempt.at)), "") or attempt.begins_at
     return {
-        "words": clip(f"{words}{attempt.reason}", 1_000),
+        "words": clip(attempt.reason, 1_000),
         "stage": below,
         "node": clip(first),
         "roles": {clip(name): role for name, role in _roles(attempt).items()},

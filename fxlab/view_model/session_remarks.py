@@ -110,7 +110,7 @@ _PLACE = re.compile(r" ?\(at (?P<place>.+?:\d+): .*\)$", flags=re.DOTALL)
 
 def trace_remarks(graph_module: fx.GraphModule) -> list[Remark]:
     """Return why a traced module is specialised; nothing for one that was not traced by fxlab."""
-    report = graph_module.meta.get("trace") if isinstance(getattr(graph_module, "meta", None), dict) else None
+    report = graph_module.meta.get("trace")
     if report is None:
         return []
     found = [_of_finding(finding) for finding in report.limits()]

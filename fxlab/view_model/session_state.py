@@ -65,8 +65,7 @@ def judgement_state(found: Verdict) -> Judgement:
 def model_name(session: Session) -> str:
     """Return the name of the class that a session's model was traced from."""
     original = session.original
-    name = getattr(original, "_model_class_name", None) or type(original).__name__
-    return str(original.meta.get("class_name", name)) if isinstance(original.meta, dict) else str(name)
+    return str(original.meta.get("class_name", type(original).__name__))
 
 
 def stage_names(applied: Iterable[Transformation]) -> list[str]:

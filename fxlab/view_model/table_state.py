@@ -83,7 +83,7 @@ def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
     if verdict is not None:
         statuses = {path: str(judgement.status) for path, judgement in verdict.outputs.items()}
         frame = frame.assign(status=frame.index.map(statuses))
-    order = [name for name in _ORDER if name in frame] + [n for n in frame if n not in _ORDER]
+    order = [name for name in _ORDER if name in frame]
     if "note" in order and not frame["note"].astype(str).str.strip().any():
         order.remove("note")
     return {

@@ -63,6 +63,14 @@ def test_collectives_are_read_in_every_dialect(mesh, capture):
     assert table[_KNOWN].to_numpy().tolist() == _EXPECTED
 
 
+def test_values_of_a_size_that_depends_on_data_count_no_bytes(mesh):
+    class Model(nn.Module):
+        def forward(self, x):
+            return functional.all_reduce(x[x[:, 0] > 0], "sum", mesh["dp"].get_group())
+
+    assert fxlab.collectives(torch.export.export(Model(), (X,)).module())["bytes"].tolist() == [0]
+
+
 def test_work_between_start_and_wait_is_counted(mesh):
     gm = make_fx(Gathers(mesh))(X)
     assert fxlab.collectives(gm)["exposed"].tolist() == [True, True]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import fx, nn
+from wrapper_tensor import Int8Weight
 
 from fxlab.models.tensor_state import ModelNoted, ModuleState, Sampled, TensorState
 
@@ -84,6 +85,17 @@ def test_what_was_put_back_is_no_change():
     model[0].scaling["default"] = 5.0
     model[0].scaling["default"] = 1.0
     assert state.changed() == []
+
+
+def test_writes_show_in_tensors_whose_bits_cannot_be_read():
+    meta, wrapper = torch.ones(2, device="meta"), Int8Weight(torch.ones(2, 2), torch.ones(2, 1))
+    states = [TensorState.of(tensor, keep_small=True) for tensor in (meta, wrapper)]
+    assert states[0].is_of(meta)
+    assert states[1].is_of(wrapper)
+    meta.add_(1)
+    wrapper.scale.add_(1)
+    assert not states[0].is_of(meta)
+    assert not states[1].is_of(wrapper)
 
 
 def test_what_holds_itself_is_looked_at_once():

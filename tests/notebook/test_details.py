@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+from torch import fx
+
+from fxlab.drawing import build_hierarchy
+from fxlab.view_model.details import Describer
 
 
 def test_a_node_has_its_arguments_parameters_and_what_passes_say_of_it(page: Page):
@@ -22,6 +26,23 @@ def test_buffers_and_parts_of_arguments_are_told_apart(page: Page):
     assert (kinds["weight"], kinds["running_mean"]) == ("parameter", "buffer")
     (_, dims) = page.details("mean")["arguments"]
     assert "".join(token["text"] for token in dims["tokens"]) == "(2, 3)"
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (lambda x: (slice(1, None), slice(None, x, 2), ...), "(1:, :x:2, …)"),
+        (lambda x: {"a": x, "b": [None, x]}, "{'a': x, 'b': [None, x]}"),
+        (lambda x: [[7] * 500], "[[" + "7, " * 149 + "…"),
+    ],
+)
+def test_an_argument_is_written_as_python_writes_it(argument, words: str):
+    graph = fx.Graph()
+    node = graph.call_function(print, (argument(graph.placeholder("x")),))
+    graph.output(node)
+    hierarchy = build_hierarchy(fx.GraphModule({}, graph))
+    (written,) = Describer(hierarchy, {}).node(node)["arguments"]
+    assert "".join(text for token in written["tokens"] for text in token.values()) == words
 
 
 def test_a_group_has_what_it_holds(page: Page):

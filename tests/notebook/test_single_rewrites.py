@@ -153,6 +153,7 @@ def test_a_pass_above_that_needs_the_rewrite_keeps_it(divisions: Page):
 
 def test_the_rewrites_of_a_pass_are_shown_one_by_one(divisions: Page):
     page = divisions
+    assert card(page)["steps"] == 0
     page.sends({"type": "toggle", "signature": card(page)["signature"], "on": True})
     assert card(page)["steps"] == 3
     signature = card(page)["signature"]

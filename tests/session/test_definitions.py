@@ -10,6 +10,7 @@ from torch import nn
 
 import fxlab
 from fxlab import Session, Transformation, TransformationError, from_callable, from_pattern
+from fxlab.session.definitions import modules_of
 
 
 class Net(nn.Module):
@@ -169,6 +170,12 @@ def test_reload_imports_changed_files_and_keeps_what_is_excluded(tmp_path, monke
         assert session.graph_module.graph.find_nodes(op="call_function", target=torch.relu)
     finally:
         del sys.modules["my_passes"]
+
+
+def test_only_files_of_others_are_imported_again():
+    of_torch = from_callable(torch.fx.symbolic_trace)
+    assert modules_of(fxlab.MergeLinears()) == modules_of(of_torch) == set()
+    assert modules_of(defined()()) == {"a_cell"}
 
 
 def test_reload_without_changes_changes_nothing():

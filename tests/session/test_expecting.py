@@ -118,6 +118,7 @@ def test_an_environment_variable_writes_the_text_to_the_test(tmp_path, monkeypat
             import torch
             import fxlab
 
+            # A form feed ends no line: \f
             class Twice(torch.nn.Module):
                 def forward(self, x):
                     return torch.relu(x) + 0.5 * x

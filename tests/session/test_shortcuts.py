@@ -136,6 +136,15 @@ def test_what_is_no_pass_is_refused(session, wrong, error):
     assert session.applied == ()
 
 
+def test_a_pattern_and_its_replacement_that_were_taken_for_two_passes_are_told(session):
+    with pytest.raises(fxlab.TransformationError) as raised:
+        session.apply(lambda x: torch.relu(x), lambda x: torch.relu(x))
+    assert raised.value.__notes__ == [
+        "Each function was taken for a pass. A pattern and its replacement are one tuple: "
+        "session.apply((pattern, replacement))."
+    ]
+
+
 def test_a_module_stands_for_its_nodes():
     torch.manual_seed(0)
 

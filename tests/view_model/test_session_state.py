@@ -44,7 +44,11 @@ def test_outputs_are_compared_where_a_pass_is_on(name):
     session = Session(Doubled(), torch.ones(2, 3))
     if name:
         session.apply(name)
-    assert outputs_state(session)["state"] == ("ready" if name else "none")
+    state = outputs_state(session)
+    assert state["state"] == ("ready" if name else "none")
+    if name:
+        _, first, *others = (column["name"] for column in state["table"]["columns"])
+        assert (first, {*others}) == ("status", {*session.compare_outputs()} - {"allclose", "note"})
 
 
 def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import known_result
+from fxlab.node_info import known_result, known_shape
 from fxlab.operators import Operator, argument, function_of, operator_of, told_dtype
 from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.transformations.analysis.node_shape import are_same_sizes
@@ -123,10 +123,7 @@ class Calls:
 
     def shape(self, value: Any) -> tuple[Any, ...] | None:
         """Return the shape of a value, if it is known."""
-        if not isinstance(value, Node):
-            return None
-        shape = getattr(known_result(value), "shape", None)
-        return None if shape is None else tuple(shape)
+        return known_shape(value) if isinstance(value, Node) else None
 
     def dtype(self, value: Any) -> torch.dtype | None:
         """Return the dtype of a value, if it is known."""

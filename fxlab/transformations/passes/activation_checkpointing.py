@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from math import prod
 from typing import Any, Final, Literal
 
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxlab.checks import described, unexpected
+from fxlab.models.collectives import tensor_bytes
 from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry, upstream
 from fxlab.operators import multiplies_no_matrices
 from fxlab.reasons import Reason, Refusal
@@ -20,7 +20,6 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-from fxlab.values.nested import tensors_inside
 
 _CALLS = ("call_function", "call_method")
 MIN_CUT: Final = "min-cut"
@@ -241,11 +240,7 @@ def _maker(node: Node, facts: GraphFacts) -> Node:
 
 def _bytes(node: Node) -> int:
     """Return the bytes of the tensors that a node returns; symbolic sizes count as in the traced run."""
-    value = known_result(node)
-    return sum(
-        tensor.element_size() * prod(getattr(getattr(s, "node", None), "hint", s) for s in tensor.shape)
-        for _, tensor in tensors_inside(value)
-    )
+    return tensor_bytes(known_result(node))
 
 
 def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:

@@ -10,12 +10,13 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.models.autocast import autocast_set
 from fxlab.node_info import upstream
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.patterns.replacing import run
-from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype, without_autocast
+from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.linear import as_linear
@@ -38,7 +39,7 @@ class Constant:
     @cached_property
     def value(self) -> Any:
         """Its value outside of autocast; an exception if it raises."""
-        with without_autocast():
+        with autocast_set():
             return self._computed()
 
     @property

@@ -179,8 +179,7 @@ class FuseAttention(MatchingPass[Attention]):
     def rewrite(self, candidate: Attention, edit: Editor) -> Node:
         """Let the last product be the attention, and erase the nodes that only it needed."""
         node, keys = candidate.node, candidate.keys
-        if keys is None:
-            raise ValueError("An attention has keys.")
+        assert keys is not None
         plain_keys = candidate.plain_keys
         erased = list(candidate.inner)
         if plain_keys is None:

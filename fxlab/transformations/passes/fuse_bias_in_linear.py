@@ -64,7 +64,7 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
             out = output_dimension(linear)
             weight = torch.cat([linear.weight, linear.bias.unsqueeze(1 - out)], dim=1 - out)
         tensors = edit.replace_layers([layer], new_layer(weight, None, like=linear), layer.path)
-        target, args, kwargs = pad_call(node, layer.input, 1.0)
+        target, args, kwargs = pad_call(node, layer.input)
         padded = edit.insert_before(
             node,
             "call_function",

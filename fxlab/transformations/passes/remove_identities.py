@@ -74,8 +74,7 @@ class RemoveIdentities(RewritePass[Node]):
     def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:
         """Let users of the node read its input."""
         value = _value(candidate)
-        if value is None:
-            raise ValueError(f"{candidate.name} has no input.")
+        assert value is not None
         readers = edit.read_instead(candidate, value)
         edit.erase(candidate)
         return readers
@@ -83,13 +82,13 @@ class RemoveIdentities(RewritePass[Node]):
 
 def _why_no_identity(node: Node, facts: GraphFacts) -> Refusal | None:
     """Return why a call may return something else than its very input; ``None`` if it does not."""
-    module = facts.module(node)
-    if _value(node) is None:
+    module, value = facts.module(node), _value(node)
+    if value is None:
         return Reason.NOT_AN_IDENTITY_CALL()
     if _is_copy(node):
-        return _why_copied(node, facts)
+        return _why_copied(node, value, facts)
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
-    return reason or _why_view(node, facts)
+    return reason or _why_view(node, value, facts)
 
 
 def _why_returned(node: Node, facts: GraphFacts) -> Refusal | None:
@@ -111,17 +110,14 @@ def _is_copy(node: Node) -> bool:
     )
 
 
-def _why_copied(copy: Node, facts: GraphFacts) -> Refusal | None:
+def _why_copied(copy: Node, value: Node, facts: GraphFacts) -> Refusal | None:
     """Return why a copy cannot be replaced by its source; ``None`` if it can."""
-    value, writes = _value(copy), facts.writes
     for each in (value, copy):
-        if each is not None and writes.is_written(each):
+        if facts.writes.is_written(each):
             return Reason.WRITTEN_IN_PLACE(value=each.name)
-    if writes.is_returned(copy):
+    if facts.writes.is_returned(copy):
         return Reason.RETURNED()
-    if value is None or not _is_dense(value, facts):
-        return Reason.OTHER_LAYOUT()
-    return None
+    return None if _is_dense(value, facts) else Reason.OTHER_LAYOUT()
 
 
 def _is_dense(value: Node, facts: GraphFacts) -> bool:
@@ -153,11 +149,10 @@ def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal 
     return None
 
 
-def _why_view(candidate: Node, facts: GraphFacts) -> Refusal | None:
+def _why_view(candidate: Node, value: Node, facts: GraphFacts) -> Refusal | None:
     called = operator_called(candidate, facts.graph_module)
     dimensions = None if called is None else _DIMENSIONS.get(called.name)
-    value = _value(candidate)
-    if dimensions is None or value is None:
+    if dimensions is None:
         return None
     shape = known_shape(value)
     if shape is None:

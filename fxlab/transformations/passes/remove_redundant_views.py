@@ -130,8 +130,7 @@ def _redundant(node: Node) -> RedundantView | None:
             return RedundantView(node, below, tuple(inner), is_whole=True)
         inner.append(below)
         below = _input(below)
-    is_view_of_view = name == "view" == computed_by(value) and source is not None
-    if is_view_of_view and source is not None and _is_of_one_dtype(node, value, source):
+    if source and name == "view" == computed_by(value) and _is_of_one_dtype(node, value, source):
         return RedundantView(node, source, (value,), is_whole=False)
     return None
 

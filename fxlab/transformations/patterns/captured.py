@@ -88,9 +88,7 @@ def text_of(value: Any) -> str:
     """Return the words for a value in a reason."""
     if value is None:
         return "none"
-    if isinstance(value, Node):
-        return value.name
-    if isinstance(value, Term):
+    if isinstance(value, Node | Term):
         return value.name
     if isinstance(value, Weight):
         return value.path

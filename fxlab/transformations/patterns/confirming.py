@@ -66,19 +66,18 @@ class Confirming:
         read = [value for node in nodes for value in node.all_input_nodes if value not in own]
         held = [each for value in captured.values() for each in nodes_in(value) if each not in own]
         self._leaves = list(dict.fromkeys([*read, *held]))
+        self._kinds: list[Any] = [self._described(leaf) for leaf in self._leaves]
+        """The shape and dtype of each, or no shape and the number; ``None`` for an unknown one."""
 
     def key(self) -> Any:
         """Return a key that is equal for matches of the same comparison; ``None`` if shapes are unknown."""
+        if None in self._kinds:
+            return None
         place = {node: index for index, node in enumerate((*self._leaves, *self._nodes))}
-        shapes = []
-        for leaf in self._leaves:
-            described = self._described(leaf)
-            if described is None:
-                return None
-            shapes.append(described)
+        shapes = self._kinds
         if self._symbols:
             with self._at_other_sizes():
-                shapes += [self._described(leaf) or () for leaf in self._leaves]
+                shapes = [*shapes, *self._kinds]
         calls = [
             (node.op, self._called(node), _written(node.args, place), _written(node.kwargs, place))
             for node in self._nodes
@@ -105,9 +104,7 @@ class Confirming:
         return replace(found, refusal=refusal, is_confirmed=False, difference=difference)
 
     def _compared(self, replacement: Replacement) -> Confirmation:
-        count = sum(
-            math.prod(shape) for leaf in self._leaves if (shape := (self._described(leaf) or ((),))[0])
-        )
+        count = sum(math.prod(shape) for shape, _ in self._kinds)
         if count > _MOST_ELEMENTS:
             return Confirmation(Reason.TOO_LARGE(count=count))
         # Roots and logarithms of negative numbers are NaN, which would equal nothing.
@@ -142,23 +139,27 @@ class Confirming:
                 return known_number(number)
             return _KINDS[type(number)](number.node.expr.xreplace(self._symbols))
 
-        self._number = other
+        traced, self._number = self._kinds, other
+        self._kinds = [self._described(leaf) for leaf in self._leaves]
         try:
             yield
         finally:
-            self._number = known_number
+            self._kinds, self._number = traced, known_number
 
     def _known(self, leaf: Node) -> Any:
         tensor = self._facts.attribute(leaf)
-        return tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
+        return tensor if isinstance(tensor, torch.Tensor) else known_result(leaf)
 
     def _described(self, leaf: Node) -> tuple[Any, ...] | None:
         known = self._known(leaf)
         if hasattr(known, "shape") and hasattr(known, "dtype"):
-            return tuple(map(self._number, known.shape)), known.dtype
-        if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
-            return (), self._number(known)
-        return None
+            found = tuple(map(self._number, known.shape)), known.dtype
+        elif isinstance(known, int | float | torch.SymInt | torch.SymFloat):
+            found = (), self._number(known)
+        else:
+            return None
+        # Text stands for a number that depends on data.
+        return None if any(isinstance(each, str) for each in (*found[0], found[1])) else found
 
     def _called(self, node: Node) -> str:
         if node.op != "call_module":
@@ -171,8 +172,7 @@ class Confirming:
     ) -> tuple[dict[Node, Any], dict[str, torch.Tensor]]:
         leaves: dict[Node, Any] = {}
         weights: dict[str, torch.Tensor] = {}
-        for leaf in self._leaves:
-            shape, kind = self._described(leaf) or ((), None)
+        for leaf, (shape, kind) in zip(self._leaves, self._kinds, strict=True):
             if not isinstance(kind, torch.dtype):
                 leaves[leaf] = kind
                 continue

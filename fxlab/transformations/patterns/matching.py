@@ -510,7 +510,7 @@ class Matcher:
     def _is_exact(self, nodes: list[Node]) -> bool:
         """Tell whether sums of values may be regrouped, up to rounding."""
         return all(
-            (dtype := self._calls.dtype(node)) is None or dtype.is_floating_point or dtype in (torch.int64,)
+            (dtype := self._calls.dtype(node)) is None or dtype.is_floating_point or dtype == torch.int64
             for node in nodes
         )
 

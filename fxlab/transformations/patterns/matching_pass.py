@@ -112,13 +112,13 @@ class MatchingPass(RewritePass[C]):
                 misses = [] if at is None else self._misses_at(at, index)
             else:
                 misses = []
-            calls = GraphIndex(facts).calls if misses else None
+            calls = GraphIndex(facts).calls
             for miss in misses:
                 at_name = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
                 is_whole = miss.reached == miss.calls and miss.at is None
                 words = (miss.refusal.words if is_whole else miss.words, miss.refusal.code)
                 begins = f"{facts.prefix}{miss.node.name}"
-                terms = [(each, calls.term(each)) for each in miss.nodes if calls is not None]
+                terms = [(each, calls.term(each)) for each in miss.nodes]
                 fits = tuple(f"{facts.prefix}{each.name}" for each in miss.nodes if each is not miss.at)
                 passed = tuple(f"{facts.prefix}{e.name}" for e, term in terms if term and term.is_transparent)
                 misfits = (at_name,) if at_name else misfits_of(miss.refusal, (), facts)

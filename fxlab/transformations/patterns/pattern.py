@@ -90,21 +90,18 @@ class Pattern:
         return outputs_of(self.graph)
 
     @cached_property
-    def scalars(self) -> dict[Node, bool]:
-        """The nodes that compute Python numbers; whether each is a shape."""
-        found: dict[Node, bool] = {}
+    def scalars(self) -> set[Node]:
+        """The nodes that compute Python numbers or shapes."""
+        found = set[Node]()
         for node in self.graph.nodes:
-            read = node.all_input_nodes
-            if node.op == "placeholder" and self.captures[node].kind == NUMBER:
-                found[node] = False
-            elif node.target is getattr and node.args[1] in ("shape", "ndim"):
-                found[node] = node.args[1] == "shape"
-            elif node.op == "call_method" and node.target in ("size", "dim", "numel"):
-                found[node] = node.target == "size" and len(node.args) == 1 and not node.kwargs
-            elif (
-                node.op == "call_function" and is_of_python(node.target) and read and {*read} <= found.keys()
+            read, is_python = node.all_input_nodes, node.op == "call_function" and is_of_python(node.target)
+            if (
+                (node.op == "placeholder" and self.captures[node].kind == NUMBER)
+                or (node.target is getattr and node.args[1] in ("shape", "ndim"))
+                or (node.op == "call_method" and node.target in ("size", "dim", "numel"))
+                or (is_python and read and found.issuperset(read))
             ):
-                found[node] = False
+                found.add(node)
         return found
 
     def is_either(self, value: Any) -> bool:
@@ -243,10 +240,8 @@ def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> lis
         annotation = parameter.annotation
         kind = _KINDS.get(annotation, ANY) if isinstance(annotation, type | str) else ANY
         is_whole = annotation in (int, "int")
-        is_optional, is_keyword = (
-            parameter.default is not parameter.empty,
-            parameter.kind is parameter.KEYWORD_ONLY,
-        )
+        is_optional = parameter.default is not parameter.empty
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         found.append(Capture(parameter.name, kind, is_optional, is_whole, is_keyword))
     return found
 
@@ -277,12 +272,11 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
 
 def _calling(module: nn.Module, captures: Sequence[Capture]) -> GraphModule:
     """Return a graph that calls a module as a whole, as traces do."""
-    graph, name = Graph(), type(module).__name__.lower()
+    graph = Graph()
     kwargs: dict[str, Any] = {each.name: graph.placeholder(each.name) for each in captures}
     args = tuple(kwargs.pop(each.name) for each in captures if not each.is_keyword)
-    graph.output(graph.call_module(name, args, kwargs))
-    root: dict[str, Any] = {name: module}
-    return GraphModule(root, graph)
+    graph.output(graph.call_module("module", args, kwargs))
+    return GraphModule({"module": module}, graph)
 
 
 @cache

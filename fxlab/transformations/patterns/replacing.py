@@ -66,7 +66,6 @@ class Placing:
     def __init__(self, edit: Editor, facts: GraphFacts, place: Node, like: Node) -> None:
         self._edit, self._facts, self._place, self._like = edit, facts, place, like
         self._weights: dict[str, Node] = {}
-        self._folds = not facts.is_body
         self.made: list[Node] = []
 
     def argument(self, value: Any) -> Any:
@@ -81,9 +80,8 @@ class Placing:
             target: Any = torch.add if value.name == "add" else torch.mul
             first, *rest = (self.argument(each) for each in value.values)
             for other in rest:
-                first = self.insert(
-                    "call_function", target, (first, other), {}, run_fake(target, (first, other), {})
-                )
+                known = run_fake(target, (first, other), {}, self._edit)
+                first = self.insert("call_function", target, (first, other), {}, known)
             return first
         if isinstance(value, tuple):
             return tuple(map(self.argument, value))
@@ -119,7 +117,7 @@ class Placing:
     ) -> tuple[Any, ...]:
         """Write all calls of a replacement; return its results."""
         values: dict[Node, Any] = {node: given[name] for node, name in replacement.inputs.items()}
-        folded = self._folded(replacement, values) if self._folds else {}
+        folded = {} if self._facts.is_body else self._folded(replacement, values)
         for node in replacement.calls:
             if node in folded:
                 if not isinstance(folded[node], torch.Tensor):
@@ -230,7 +228,7 @@ def run_fake(
     target: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    edit: Editor | None = None,
+    edit: Editor,
     op: str = "call_function",
 ) -> Any:
     """Return the fake result of a call on its arguments' fake values; ``None`` if it is unknown."""
@@ -247,8 +245,6 @@ def run_fake(
         with mode or nullcontext(), torch.no_grad():
             given, named = map_arg((args, kwargs), known.__getitem__)
             if op == "call_module":
-                if edit is None:
-                    return None
                 module = edit.graph_module.get_submodule(str(target))
                 held = {name: mode.from_tensor(value) for name, value in module.state_dict().items()}
                 return torch.func.functional_call(module, held, given, named)

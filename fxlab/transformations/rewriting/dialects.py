@@ -89,20 +89,19 @@ def contiguous_call(node: Node, value: Node) -> tuple[str, Target, tuple[Argumen
     return "call_method", "contiguous", (value,), {}
 
 
-def pad_call(node: Node, value: Node, fill: float) -> Call:
-    """Return the call that appends a number to the last dimension of a value, in the dialect of ``node``."""
+def pad_call(node: Node, value: Node) -> Call:
+    """Return the call that appends a one to the last dimension of a value, in the dialect of ``node``."""
     if node.target in _DECOMPOSED:
-        return _ATEN.constant_pad_nd.default, (value, [0, 1], fill), {}
+        return _ATEN.constant_pad_nd.default, (value, [0, 1], 1.0), {}
     if is_aten(node):
-        return _ATEN.pad.default, (value, [0, 1], "constant", fill), {}
-    return nn.functional.pad, (value, (0, 1)), {"value": fill}
+        return _ATEN.pad.default, (value, [0, 1], "constant", 1.0), {}
+    return nn.functional.pad, (value, (0, 1)), {"value": 1.0}
 
 
 def _called_with(node: Node, given: Mapping[str, Node | None]) -> Call:
     """Return the call of a node with some arguments replaced, by the names of its schema."""
     called = operator_of(node)
-    if called is None:
-        raise ValueError(f"{node.name} calls no operator of torch.")
+    assert called is not None
     args, kwargs, names = list(node.args), dict(node.kwargs), list(called.parameters)
     for name, value in given.items():
         position = names.index(name)

@@ -1,7 +1,6 @@
 """Dtypes under autocast: nodes that check them, their removal, and nodes that refuse autocast."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 
 import torch
 from torch.fx import Node
@@ -15,16 +14,6 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 
 LARGEST = torch.finfo(torch.float16).max
 """The largest number of the smallest dtype in which autocast may compute."""
-
-
-@contextmanager
-def without_autocast() -> Iterator[None]:
-    """Compute in the dtypes of the operands, regardless of the caller's autocast."""
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
 
 
 def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:

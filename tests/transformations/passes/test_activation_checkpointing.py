@@ -118,6 +118,12 @@ def test_a_budget_chooses_as_few_blocks_as_it_takes(step):
     assert 0 < len(chosen[1]) < 3
 
 
+def test_of_a_model_that_repeats_no_block_modules_are_computed_again():
+    block = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.LayerNorm(64))
+    changed = ActivationCheckpointing(budget=0.0)(step_of(nn.Sequential(block, nn.Tanh()), torch.ones(50, 8)))
+    assert {node.meta.get("recomputed") for node in changed.graph.nodes} == {None, "0"}
+
+
 def test_a_budget_never_keeps_more():
     layers = (
         nn.Conv2d(3, 8, 3),

@@ -188,6 +188,12 @@ def test_masks_that_may_be_infinite_stay(mask):
     assert code in ("infinite-mask", "written-in-between")
 
 
+@pytest.mark.parametrize(("lowest", "is_bounded"), [(-10_000.0, False), (LOWEST / 2, False), (LOWEST, True)])
+def test_only_a_mask_that_a_kernel_may_take_for_infinite_is_bounded(lowest, is_bounded):
+    gm = checked(lambda _, q, k, v, m: (q @ k.mT + masked(m, lowest)).softmax(-1) @ v)
+    assert len(gm.graph.find_nodes(op="call_function", target=torch.clamp)) == is_bounded
+
+
 def test_a_mask_that_overflows_in_half_precision_stays():
     def function(_, q, k, v, m):
         mask = torch.where(m, torch.zeros((), dtype=torch.float16), torch.finfo(torch.float16).min)

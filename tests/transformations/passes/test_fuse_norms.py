@@ -304,12 +304,17 @@ def rounded_later(m, x):
         (half_squares, "mixed-dtypes"),
         (rounded_later, "rounded-later"),
         (lambda m, x: product(x.double()).mul(m.weight).long(), "rounded-later"),
-        (lambda m, x: product(x.transpose(0, 1)), "other-layout"),
     ],
 )
 def test_what_the_function_would_do_otherwise_is_refused(function, code):
     gm = shapes_known(Norm(function), torch.randn(3, 3, 8))
     assert refused(RMS, gm) == code
+
+
+@pytest.mark.parametrize("source", ["fx", "export"])
+def test_a_norm_of_a_transposed_value_stays_where_it_is_returned(source):
+    gm = captured(source, Norm(lambda m, x: product(x.transpose(0, 1))), torch.randn(2, 3, 8))
+    assert refused(RMS, gm) == "other-layout"
 
 
 def test_shapes_and_dtypes_must_be_known():

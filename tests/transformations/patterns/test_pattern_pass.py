@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from exactness import assert_close, assert_is, snapshot
+from exactness import assert_close, assert_is, shapes_known, snapshot
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 from torch.nn import functional as F
@@ -193,6 +193,22 @@ def test_whole_numbers_have_to_be_the_same(replacement, refusals):
     pass_ = from_pattern(lambda x: torch.argmax(x, 1), replacement, name="to-max", preserves_computation=True)
     assert codes(pass_, gm) == refusals
     assert matched(pass_, gm) == (not refusals)
+
+
+def test_modules_are_run_to_confirm_a_replacement_of_them():
+    gm = shapes_known(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), X)
+    for replacement, refusals in ((F.gelu, ["differs"]), (lambda x: x.clamp(min=0), [])):
+        pass_ = from_pattern(lambda x: torch.relu(x), replacement, name="relu", preserves_computation=True)
+        assert codes(pass_, gm) == refusals
+
+
+def test_a_value_of_a_size_that_depends_on_data_is_replaced_unconfirmed():
+    gm, inputs = traced(lambda m, x: written_silu(x[x[:, 0] > 0])), (X, torch.randn(9, 4))
+    expected = [gm(x) for x in inputs]
+    silu = from_pattern(written_silu, lambda x: F.silu(x), preserves_computation=True)
+    assert matched(silu, gm) == len(silu.get_transformed_nodes(silu(gm))) == 1
+    for x, values in zip(inputs, expected, strict=True):
+        assert_close(gm(x), values)
 
 
 def test_the_difference_is_said_with_numbers():

@@ -354,16 +354,26 @@ def test_an_input_replaced_in_between_stays_replaced():
     assert_close(gm(x), model(2 * x))
 
 
+class ReadsWeights(Attention):
+    def forward(self, x):
+        layers = self.query, self.key, self.value
+        return sum(nn.functional.linear(x, each.weight, each.bias) for each in layers)
+
+
 @pytest.mark.parametrize(
-    ("behind", "call", "reason"),
+    ("model", "behind", "call", "reason"),
     [
-        ("query_key_value_merged", lambda graph, merged: graph.call_method("sum", (merged,)), "'sum_1'"),
-        ("x", lambda graph, x: graph.call_module("query_key_value_merged", (x,)), ""),
+        (
+            *(Attention(), "query_key_value_merged"),
+            *(lambda graph, merged: graph.call_method("sum", (merged,)), "'sum_1'"),
+        ),
+        (Attention(), "x", lambda graph, x: graph.call_module("query_key_value_merged", (x,)), ""),
+        (ReadsWeights(), "x", lambda graph, x: graph.get_attr("query_key_value_merged.weight"), ""),
     ],
-    ids=["reads the merged result", "calls the merged module"],
+    ids=["reads the merged result", "calls the merged module", "reads the merged weight"],
 )
-def test_a_node_that_needs_what_was_merged_stands_in_the_way(behind, call, reason):
-    gm = MergeLinears()(traced(Attention()))
+def test_a_node_that_needs_what_was_merged_stands_in_the_way(model, behind, call, reason):
+    gm = MergeLinears()(traced(model))
     node = node_named(gm, behind)
     with gm.graph.inserting_after(node):
         made = call(gm.graph, node)
