@@ -23,7 +23,7 @@ from fxlab.sources import Model, graph_of, inputs_of, resolved
 from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.units import with_unit
 from fxlab.validation.verdicts.own_run import OtherTensors
-from fxlab.values.tensors import stored_parts, tensor_leaves
+from fxlab.values.tensors import known_number, stored_parts, tensor_leaves
 
 PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
 ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY = (
@@ -195,7 +195,12 @@ class _Run(OtherTensors):
                 return value
             strides = value.stride() if callable(value.stride) else value.stride
             device = getattr(value, "device", "cpu")
-            sizes, steps = (tuple(map(int, numbers)) for numbers in (value.shape, strides))
+            sizes, steps = ([*map(known_number, numbers)] for numbers in (value.shape, strides))
+            if unknown := next((size for size in (*sizes, *steps) if isinstance(size, str)), None):
+                raise ValueError(
+                    f"The shape of {node.name!r} depends on data ({unknown}), so its memory is not known from "
+                    "shapes. torch.profiler.profile(profile_memory=True) measures a run on data."
+                )
             return torch.empty_strided(sizes, steps, dtype=value.dtype, device=device)
 
         if known is None:

@@ -141,3 +141,14 @@ def test_a_constant_list_of_tensors_is_there_all_the_time():
     root.held = [torch.ones(8), torch.ones(8)]
     use = fxlab.memory(torch.fx.GraphModule(root, graph), torch.ones(1))
     assert (use.table["buffers"] == 64).all()
+
+
+def test_sizes_that_depend_on_data_are_refused_in_words():
+    class Chosen(nn.Module):
+        def forward(self, x):
+            return x[x > 0].exp()
+
+    traced = fxlab.symbolic_trace(Chosen(), torch.randn(3, 4))
+    for inputs in ((), (torch.randn(3, 4),)):
+        with pytest.raises(ValueError, match=r"The shape of 'getitem' depends on data \(u0\)"):
+            fxlab.memory(traced, *inputs)
