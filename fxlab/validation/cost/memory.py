@@ -195,11 +195,11 @@ class _Run(OtherTensors):
                 return value
             strides = value.stride() if callable(value.stride) else value.stride
             device = getattr(value, "device", "cpu")
-            sizes, steps = ([*map(known_number, numbers)] for numbers in (value.shape, strides))
+            sizes, steps = (list[Any](map(known_number, numbers)) for numbers in (value.shape, strides))
             if unknown := next((size for size in (*sizes, *steps) if isinstance(size, str)), None):
                 raise ValueError(
-                    f"The shape of {node.name!r} depends on data ({unknown}), so its memory is not known from "
-                    "shapes. torch.profiler.profile(profile_memory=True) measures a run on data."
+                    f"The shape of {node.name!r} depends on data ({unknown}), so its memory is not known "
+                    "before a run. torch.profiler.profile(profile_memory=True) measures a run on data."
                 )
             return torch.empty_strided(sizes, steps, dtype=value.dtype, device=device)
 
