@@ -39,9 +39,15 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     of_torch = (
         exchanged(functional, {_ATTENTION.__name__: instead(_attention)}),
         exchanged(torch.Size, {"numel": instead(math.prod)}),
+        exchanged(torch.SymBool, {"__eq__": _equal}),
     )
     with RestoringStack(*of_torch, *seeing):
         yield
+
+
+def _equal(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Let Python decide on a truth that it compares with a plain one, as sympy refuses to compare these."""
+    return lambda truth, other: bool(truth) == other if isinstance(other, bool) else original(truth, other)
 
 
 def _own_names(file: ModuleType) -> dict[str, Any]:

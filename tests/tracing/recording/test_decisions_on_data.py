@@ -47,6 +47,10 @@ class Deciding:
         return x * 2 if (x > 0).any().item() else x - 1
 
     @staticmethod
+    def doubled_unless_none(x):
+        return x - 1 if (x > 0).any().item() == False else x * 2  # noqa: E712
+
+    @staticmethod
     def halved_until_small(x):
         while x.max() > 1:
             x = x / 2
@@ -68,6 +72,7 @@ class Deciding:
     [
         (Deciding.doubled_if_positive, 1.0, -1.0),
         (Deciding.doubled_if_any, 1.0, -1.0),
+        (Deciding.doubled_unless_none, 1.0, -1.0),
         (Deciding.halved_until_small, 3.0, 9.0),
         (Deciding.as_many_times, 2.0, 4.0),
         (Deciding.as_many_items, 2.0, 4.0),
