@@ -1,8 +1,8 @@
 """Python's own functions that would turn symbolic numbers into plain ones while a model is recorded.
 
 In the files of a model ``len``, ``range``, ``divmod``, ``int``, ``float`` and ``math.sqrt`` follow symbols,
-and so does ``torch.Size.numel``. Questions about sizes that are asked in this file are taken to be the
-model's.
+and so does ``torch.Size.numel``; comparing a truth with a plain one, and looking a size up, are decisions.
+Questions about sizes that are asked in this file are taken to be the model's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.nn import functional
 from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
+from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.containers import is_a
 
@@ -40,6 +41,7 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
         exchanged(functional, {_ATTENTION.__name__: instead(_attention)}),
         exchanged(torch.Size, {"numel": instead(math.prod)}),
         exchanged(torch.SymBool, {"__eq__": _equal}),
+        exchanged(torch.SymInt, {"__hash__": _hash}),
     )
     with RestoringStack(*of_torch, *seeing):
         yield
@@ -48,6 +50,11 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
 def _equal(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Let Python decide on a truth that it compares with a plain one, as sympy refuses to compare these."""
     return lambda truth, other: bool(truth) == other if isinstance(other, bool) else original(truth, other)
+
+
+def _hash(original: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Let the model look a size up, by the number that it is; to torch it stays without a hash."""
+    return lambda size: hash(as_python_number(int, size)) if is_asked_by_own_code() else original(size)
 
 
 def _own_names(file: ModuleType) -> dict[str, Any]:

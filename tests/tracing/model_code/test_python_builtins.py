@@ -1,5 +1,6 @@
 """``len`` and ``range`` of symbolic sizes, and inputs of which there are none."""
 
+import functools
 import linecache
 import sys
 from types import ModuleType
@@ -43,6 +44,44 @@ def test_a_loop_over_a_length_is_as_long_as_it_was_and_says_so():
     assert_agree(traced, Loops(), (torch.randn(3, 7),))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(4, 4))
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.masks = {}
+
+    def forward(self, x):
+        key = tuple(x.shape[1:])
+        if key not in self.masks:
+            self.masks[key] = torch.ones(key)
+        return x + self.masks[key]
+
+
+class LooksUp(nn.Module):
+    def forward(self, x):
+        return x * {3: 1.5, 4: 2.0}.get(x.shape[1], 5.0) + len({x.shape[1], 3, 4})
+
+
+class Cached(nn.Module):
+    @staticmethod
+    @functools.lru_cache
+    def ones(count):
+        return torch.ones(count, 1)
+
+    def forward(self, x):
+        return x + self.ones(x.shape[1])
+
+
+@pytest.mark.parametrize("module", [Masked(), LooksUp(), Cached()], ids=lambda module: type(module).__name__)
+def test_a_size_that_a_model_looks_up_is_fixed_and_others_are_not(module):
+    with pytest.warns(UserWarning, match="fixed at 3"):
+        traced = symbolic_trace(module, torch.randn(2, 3, 4))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert vars(module).get("masks", {}) == {}
+    assert_agree(traced, module, (torch.randn(5, 3, 4),))
+    with pytest.raises(AssertionError, match=r"traced for x.shape\[1\] == 3"):
+        traced(torch.randn(2, 6, 4))
 
 
 class Chunks(nn.Module):
