@@ -174,6 +174,23 @@ describe("the tables", () => {
     expect(document.activeElement).toBe(tab("outputs"));
   });
 
+  it("leave room for the button that copies a table", () => {
+    const copy = (): boolean =>
+      !frame.element.querySelector<HTMLElement>("[title^='Copy the table']")!.hidden;
+    const room = vi.spyOn(HTMLElement.prototype, "clientWidth", "get");
+    room.mockImplementation(() => (copy() ? 1300 : 1400));
+    const all = vi.spyOn(HTMLElement.prototype, "scrollWidth", "get");
+    all.mockImplementation(function (this: HTMLElement) {
+      return 460 * this.querySelectorAll("[role=tab]:not([hidden])").length;
+    });
+    tables.show(FULL);
+    const shown = (): number => frame.element.querySelectorAll("[role=tab]:not([hidden])").length;
+    tab("outputs").click();
+    expect([copy(), shown()]).toEqual([false, 3]);
+    tab("nodes").click();
+    expect([copy(), shown()]).toEqual([true, 2]);
+  });
+
   it("open for the details where these have no column", () => {
     width = 900;
     frame.arrange();

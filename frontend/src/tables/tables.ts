@@ -245,9 +245,6 @@ export class TablesPanel {
         );
       }),
     ]);
-    this.makeRoom();
-    if (focused) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
-    this.body.setAttribute("aria-label", this.titleOf(this.open));
     const measured = this.measured.find(({ name }) => name === this.open);
     this.copy.hidden =
       this.isFolded ||
@@ -256,6 +253,10 @@ export class TablesPanel {
         : this.open === "nodes"
           ? count > 0
           : this.open === "outputs" && this.tables?.outputs.table);
+    // After the button beside the tabs has come or gone, which takes their room.
+    this.makeRoom();
+    if (focused) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
+    this.body.setAttribute("aria-label", this.titleOf(this.open));
     if (this.open === "details") fill(this.body, this.details);
     else if (this.open === "code") {
       // Not anew: what is scrolled and unfolded in it stays so.
