@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of, unexpected
+from fxlab.checks import flag, items_of, path_text, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
@@ -564,9 +564,12 @@ class Session(Shortcuts, PassStack):
 
         Raises
         ------
+        TypeError, ValueError
+            If ``path`` names no file.
         OSError
             If it cannot be written.
         """
+        path_text(path, "path")
         if (file := self.written(path)) is not None:
             return file
         rows = [
