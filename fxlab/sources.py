@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import isroutine, signature
@@ -222,18 +223,27 @@ def _refuse_options(options: Iterable[str]) -> None:
 
 
 def traced(
-    module: torch.nn.Module, inputs: Inputs | None, options: Mapping[str, Any] = MappingProxyType({})
+    module: torch.nn.Module,
+    inputs: Inputs | None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    for_cpu: bool = False,
 ) -> tuple[GraphModule, Inputs | None]:
-    """Return the graph of a module and its inputs; one that is not traced yet is traced on them."""
+    """Return the graph of a module and its inputs; one that is not traced yet is traced on them.
+
+    ``for_cpu``: weights on the meta device are going to be on the CPU.
+    """
     if isinstance(module, GraphModule):
         _refuse_options(options)
         if inputs is not None:
             call_arguments(inputs)
         return module, inputs
     from fxlab.tracing import symbolic_trace
+    from fxlab.tracing.bound_inputs import meta_as_cpu
 
     given = inputs_or_examples(inputs, module)
-    return symbolic_trace(module, given, **options), given
+    with meta_as_cpu() if for_cpu else nullcontext():
+        return symbolic_trace(module, given, **options), given
 
 
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:

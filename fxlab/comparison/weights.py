@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch import nn
 from fxlab.models.module_tensors import place_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.values.lazy import numbers_of
-from fxlab.values.tensors import bits_of, is_plain, real_numbers, row_digests, unit_of
+from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, row_digests, unit_of
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
@@ -88,6 +89,12 @@ class _Tensor:
         values = self.values
         return values.numel(), float(values.min()), float(values.max()), float(values.square().mean())
 
+    @property
+    def peak(self) -> float:
+        """The largest magnitude over the root of the mean square, which a multiple shares; NaN of zeros."""
+        _, low, high, square = self.measures
+        return max(-low, high) / math.sqrt(square) if square else math.nan
+
     @cached_property
     def constant(self) -> tuple[int, float] | None:
         """The number of elements and the value, if all have one."""
@@ -115,6 +122,7 @@ class _Weights:
         for name, tensor in named_tensors(model) if isinstance(model, nn.Module) else model.items():
             if not is_plain(tensor) or tensor.is_meta:
                 continue
+            tensor = dense(tensor.dequantize() if tensor.is_quantized else tensor)
             # Empty tensors have no memory of their own, so that all would seem to be one.
             place = place_of(tensor) if tensor.numel() else id(tensor)
             if place in found:
@@ -125,13 +133,22 @@ class _Weights:
         self.by_name = {name: tensor for tensor in self.all for name in tensor.names}
 
     @cached_property
-    def by_size(self) -> dict[int, list[_Tensor]]:
-        """Weights of so many elements that are not all the same."""
-        found: dict[int, list[_Tensor]] = defaultdict(list)
+    def by_range(self) -> dict[tuple[int, float, float], list[_Tensor]]:
+        """Weights whose elements are not all the same, by their number, the smallest and the largest."""
+        found: dict[tuple[int, float, float], list[_Tensor]] = defaultdict(list)
         for tensor in self.all:
             if tensor.tensor.numel() >= _SMALLEST and tensor.constant is None:
-                found[tensor.tensor.numel()].append(tensor)
+                found[tensor.measures[:3]].append(tensor)
         return found
+
+    @cached_property
+    def by_peak(self) -> dict[torch.Size, list[_Tensor]]:
+        """The same weights by shape, sorted by their peaks, so that a search does not try all."""
+        found: dict[torch.Size, list[_Tensor]] = defaultdict(list)
+        for tensor in itertools.chain.from_iterable(self.by_range.values()):
+            if math.isfinite(tensor.peak):
+                found[tensor.tensor.shape].append(tensor)
+        return {shape: sorted(tensors, key=lambda tensor: tensor.peak) for shape, tensors in found.items()}
 
     @cached_property
     def parts(self) -> _Parts:
@@ -150,9 +167,8 @@ class _Weights:
             return known, "equal"
         forms = [
             (other, form)
-            for other in self._of_size(tensor)
+            for other in (self.by_range.get(tensor.measures[:3], ()) if tensor.constant is None else ())
             if math.isclose(other.measures[3], tensor.measures[3])
-            and other.measures[:3] == tensor.measures[:3]
             for form in _forms(tensor.values, other.values)
         ]
         order = (*SAME, *ODD)
@@ -164,20 +180,22 @@ class _Weights:
 
     def multiple_of(self, tensor: _Tensor) -> tuple[_Tensor, float] | None:
         """Return a weight of which another is a multiple, element by element, and how large."""
-        for other in self._of_size(tensor):
+        if tensor.constant is not None or not math.isfinite(tensor.peak):
+            return None
+        alike = self.by_peak.get(tensor.tensor.shape, [])
+        ends = (tensor.peak * (1 + sign * 10 * _NEAR) for sign in (-1, 1))
+        low, high = (bisect_left(alike, end, key=lambda other: other.peak) for end in ends)
+        for other in alike[low:high]:
             times = math.sqrt(tensor.measures[3] / other.measures[3])
             # A weight that is one times another is an equal weight, which is found before.
             for factor in (-times,) if _is_near(times, 1.0) else (times, -times):
                 bounds = sorted(factor * bound for bound in other.measures[1:3])
                 is_near = all(map(_is_near, bounds, tensor.measures[1:3]))
-                if is_near and other.tensor.shape == tensor.tensor.shape:
+                if is_near:
                     apart = (tensor.values - factor * other.values).abs().max()
                     if float(apart) <= _NEAR * max(map(abs, bounds)):
                         return other, factor
         return None
-
-    def _of_size(self, tensor: _Tensor) -> list[_Tensor]:
-        return self.by_size.get(tensor.tensor.numel(), []) if tensor.constant is None else []
 
 
 def _is_near(a: float, b: float) -> bool:
@@ -323,7 +341,8 @@ def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     largest = other.abs().nan_to_num(0.0, 0.0).max()
     if bool((difference <= _ROUNDINGS * unit * largest).all()):
         return Weight(tensor.name, (place.name,), "rounded", f"by up to {float(difference.max()):.2g}")
-    words = f"{int((~is_same).sum())} of {difference.numel()} elements"
+    elements = is_same.reshape(*tensor.tensor.shape, -1).all(-1)  # those in two parts count once
+    words = f"{int((~elements).sum())} of {elements.numel()} elements"
     apart = float(difference.square().mean().sqrt() / other.square().mean().sqrt())
     if math.isfinite(apart):  # neither NaN, nor a reference that is zero
         words += f", {apart:.2g} of their size"
@@ -377,13 +396,13 @@ class _Parts:
 
     def __init__(self, tensors: list[_Tensor]) -> None:
         self._holders: dict[int, str] = {}
-        self._vectors: dict[str, torch.Tensor] = {}
+        self._vectors: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
         for tensor in tensors:
             if tensor.constant is not None:
                 continue
             values = tensor.values
             if values.dim() == 1:
-                self._vectors[tensor.name] = values
+                self._vectors[len(values)][tensor.name] = values
             for turned in [values, values.transpose(0, 1)] if values.dim() > 1 else []:
                 for row in _rows(turned):
                     self._holders.setdefault(row, tensor.name)
@@ -403,11 +422,12 @@ class _Parts:
 
     def _of_vector(self, values: torch.Tensor) -> tuple[str, ...]:
         size = len(values)
-        longer = ((name, v) for name, v in self._vectors.items() if len(v) > size >= _SMALLEST)
-        for name, vector in longer:
-            if len(vector) % size == 0 and bool((vector.reshape(-1, size) == values).all(1).any()):
+        multiples = (each for each in self._vectors if each > size >= _SMALLEST and each % size == 0)
+        for name, vector in (item for each in multiples for item in self._vectors[each].items()):
+            if bool((vector.reshape(-1, size) == values).all(1).any()):
                 return (name,)
-        shorter = {name: v for name, v in self._vectors.items() if _SMALLEST <= len(v) < size}
+        sizes = [each for each in self._vectors if _SMALLEST <= each < size]
+        shorter = {name: v for each in sizes for name, v in self._vectors[each].items()}
         found, at = list[str](), 0
         while at < size:
             fits = [n for n, v in shorter.items() if torch.equal(values[at : at + len(v)], v)]

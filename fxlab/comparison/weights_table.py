@@ -12,8 +12,10 @@ import torch
 
 from fxlab.comparison import weights
 from fxlab.first_use import pd
+from fxlab.models.tensor_state import named_tensors
 from fxlab.models.weight_files import tensors_at
 from fxlab.sources import Model, module_of
+from fxlab.units import listed
 
 _PICKLED = ".pt", ".pth", ".bin", ".ckpt"
 
@@ -59,10 +61,21 @@ def _held(given: Any, name: str) -> torch.nn.Module | Mapping[str, torch.Tensor]
     if is_weights(given):
         given = _read(Path(given), name)
     if not isinstance(given, Mapping):
-        return module_of(given, name)
+        module = module_of(given, name)
+        _refuse_meta(dict(named_tensors(module)), name)
+        return module
     if odd := [key for key, value in given.items() if not isinstance(value, torch.Tensor)]:
         raise TypeError(f"{name}: expected tensors by name, as of state_dict(), but {odd[0]!r} is none.")
+    _refuse_meta(given, name)
     return given
+
+
+def _refuse_meta(tensors: Mapping[str, torch.Tensor], name: str) -> None:
+    if without := [key for key, tensor in tensors.items() if tensor.is_meta]:
+        raise ValueError(
+            f"{name}: expected weights with numbers, but on the meta device are {listed(without)}. Give the "
+            "path of the files that have them."
+        )
 
 
 def is_weights(given: object) -> bool:

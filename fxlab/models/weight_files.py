@@ -62,9 +62,12 @@ def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torc
         )
     in_files = tensors_at(Path(path))
     found = _as_pretrained(model, in_files, Path(path)) if _is_of_transformers(model) else in_files
-    _check(held, found, Path(path))
-    made: dict[int, torch.Tensor] = {}  # tied weights are one tensor in the model, and so they are here
-    return {name: made.setdefault(id(tensor), _like(found[name], tensor)) for name, tensor in held.items()}
+    # Tied weights are one tensor in the model, and so they are here. A file may have it under one of its
+    # names; if it has several, the last counts, as in load_state_dict.
+    named = {id(tensor): name for name, tensor in held.items() if name in found}
+    _check(model, held, named, found, Path(path))
+    made = {place: _like(found[name], held[name]) for place, name in named.items()}
+    return {name: made[id(tensor)] for name, tensor in held.items()}
 
 
 def _off_meta(value: Any) -> Any:
@@ -75,6 +78,15 @@ def _off_meta(value: Any) -> Any:
 def are_in_files(graph_module: nn.Module) -> bool:
     """Tell whether weights of a module are read from files."""
     return any(map(is_lazy, _named(graph_module).values()))
+
+
+def check_in_memory(graph_module: nn.Module) -> None:
+    """Raise a ``ValueError`` if weights of a module are read from files: running it often would take long."""
+    if are_in_files(graph_module):
+        raise ValueError(
+            "The weights of the session are in files, and are read to judge the model. To run it, load it "
+            "(from_pretrained) and make a session of that."
+        )
 
 
 def check_files(graph_module: nn.Module) -> None:
@@ -249,12 +261,27 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check(held: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], path: Path) -> None:
+def _check(
+    model: nn.Module,
+    held: Mapping[str, torch.Tensor],
+    named: Mapping[int, str],
+    found: Mapping[str, torch.Tensor],
+    path: Path,
+) -> None:
     """Raise the ``ValueError`` that says which weight does not fit."""
-    if missing := [name for name in held if name not in found]:
-        raise ValueError(f"weights: {path} has no {listed(missing)}. It has: {listed(sorted(found))}.")
+    if missing := [name for name, tensor in held.items() if id(tensor) not in named]:
+        stored = model.state_dict()
+        computed = [name for name in missing if name not in stored]
+        raise ValueError(
+            f"weights: {path} has no {listed(missing)}. It has: {listed(sorted(found))}."
+            + (
+                f" No file has buffers with persistent=False: give the model tensors for {listed(computed)}."
+                if computed
+                else ""
+            )
+        )
     for name, tensor in held.items():
-        value = found[name]
+        value = found.get(name, tensor)
         if value.shape != tensor.shape:
             raise _other_shape(name, value.shape, tensor.shape)
         if value.dtype != tensor.dtype:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of, unexpected
+from fxlab.checks import flag, items_of, path_text, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
@@ -128,7 +128,7 @@ class Session(Shortcuts, PassStack):
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
-        original, self._inputs = traced(source.module, inputs, options)
+        original, self._inputs = traced(source.module, inputs, options, for_cpu=weights is not None)
         record = step_record(original)
         self._noted = None if record is None else record.noted
         if self._model is not None:
@@ -564,9 +564,12 @@ class Session(Shortcuts, PassStack):
 
         Raises
         ------
+        TypeError, ValueError
+            If ``path`` names no file.
         OSError
             If it cannot be written.
         """
+        path_text(path, "path")
         if (file := self.written(path)) is not None:
             return file
         rows = [
@@ -628,13 +631,9 @@ class Session(Shortcuts, PassStack):
                 f"The session was made of a GraphModule ({type(self.original).__name__}), and does not know "
                 "the model, whose other calls have to be traced. Make it of that: Session(model, inputs)."
             )
-        from fxlab.models.weight_files import are_in_files
+        from fxlab.models.weight_files import check_in_memory
 
-        if are_in_files(self.original):
-            raise ValueError(
-                "The weights of the session are in files, and are read to judge the model. To run it, load "
-                "it (from_pretrained) and make a session of that."
-            )
+        check_in_memory(self.original)
         from fxlab.deployment import Switched, as_model
 
         return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)

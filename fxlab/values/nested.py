@@ -111,15 +111,20 @@ def texts_inside(value: Any, inside: frozenset[int] = frozenset()) -> Iterator[s
             yield from texts_inside(part, inside)
 
 
-def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:
-    """Return a nested value with other tensors, of the same types."""
+def map_tensors(
+    change: Callable[[Path, torch.Tensor], Any],
+    value: Any,
+    path: Path = (),
+    other: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Return a nested value with other tensors, of the same types; ``other`` replaces its other leaves."""
     if isinstance(value, torch.Tensor):
         return change(path, value)
     if isinstance(value, ObjectParts):
-        own = {name: map_tensors(change, item, (*path, name)) for name, item in value.items()}
+        own = {name: map_tensors(change, item, (*path, name), other) for name, item in value.items()}
         return ObjectParts(value.cls, own)
     if isinstance(value, Mapping):
-        items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
+        items = {key: map_tensors(change, item, (*path, key), other) for key, item in value.items()}
         if type(value) is dict:
             return items
         if hasattr(type(value), "__dataclass_fields__"):
@@ -129,11 +134,11 @@ def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: P
             changed[key] = item
         return changed
     if isinstance(value, list | tuple):
-        parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
+        parts = [map_tensors(change, item, (*path, index), other) for index, item in enumerate(value)]
         # Named tuples may have a constructor of their own, as packed sequences do.
         named: Any = type(value)
         return tuple.__new__(named, parts) if hasattr(value, "_fields") else named(parts)
-    return value
+    return value if other is None else other(value)
 
 
 def has_parts(value: Any) -> bool:

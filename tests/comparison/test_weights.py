@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import fxlab
+from fxlab.comparison import weights as weights_module
 from fxlab.comparison.weights import compare_weights, in_words
 
 
@@ -187,3 +188,45 @@ def test_weights_of_every_dtype_are_compared_by_their_values(ours, theirs):
 
 def test_the_size_of_a_difference_is_left_out_where_the_reference_is_zero():
     assert told({"w": torch.zeros(3)}, {"w": torch.ones(3)})["w"].detail == "3 of 3 elements"
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    "stored", [torch.Tensor.to_sparse, lambda x: torch.quantize_per_tensor(x, 1, 0, torch.qint8)]
+)
+def test_weights_in_other_layouts_are_compared_by_their_values(stored):
+    weight = torch.arange(12.0).reshape(3, 4)
+    for pair in ({"a": weight}, {"a": stored(weight)}), ({"a": stored(weight)}, {"a": weight}):
+        assert fxlab.compare_weights(*pair)["status"].tolist() == ["equal"]
+
+
+@pytest.mark.parametrize(
+    "weight", [torch.arange(16).reshape(4, 4) + 2**60, torch.arange(16.0).reshape(4, 4) * (1 + 1j)]
+)
+def test_an_element_in_two_parts_counts_once(weight):
+    other = weight.clone()
+    other[0, 0] += 100
+    detail = fxlab.compare_weights({"a": weight}, {"a": other})["detail"].item()
+    assert detail.startswith("1 of 16 elements")
+
+
+@pytest.mark.parametrize("of", [lambda linear: linear, nn.Module.state_dict])
+def test_weights_without_numbers_are_refused(of):
+    with pytest.raises(ValueError, match="on the meta device are weight, bias"):
+        fxlab.compare_weights(of(nn.Linear(2, 2, device="meta")), nn.Linear(2, 2))
+
+
+def test_many_weights_of_one_shape_are_not_compared_with_one_another(monkeypatch):
+    asked = []
+
+    def counted(a, b, is_near=weights_module._is_near):
+        asked.append(1)
+        return is_near(a, b)
+
+    monkeypatch.setattr(weights_module, "_is_near", counted)
+    weights = {f"{number}.weight": torch.randn(8, 8) for number in range(100)}
+    other = {name: weight + 0.01 * torch.randn(8, 8) for name, weight in weights.items()}
+    other["7.weight"] = -3 * weights["9.weight"]
+    table = fxlab.compare_weights(weights, other)
+    assert table.loc["7.weight"].tolist() == ["9.weight", "scaled", "-3 times as large"]
+    assert len(asked) < 1000

@@ -206,3 +206,9 @@ def test_the_file_is_known_by_its_kind(tmp_path):
     assert names(fxlab.load_session(MODEL, INPUTS, str(path))) == names(session)
     with pytest.raises(TypeError, match="path: expected a path, got a Blocks"):
         fxlab.load_session(MODEL, INPUTS)
+
+
+@pytest.mark.parametrize(("path", "error"), [(3, TypeError), (b"stack.json", TypeError), ("", ValueError)])
+def test_a_value_that_names_no_file_is_refused(path, error):
+    with pytest.raises(error, match=r"^path: "):
+        session_of_blocks().save(path)

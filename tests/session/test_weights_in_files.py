@@ -247,6 +247,8 @@ def test_weights_of_a_plain_model_are_not_cast(plain):
 def test_a_session_of_files_is_no_model_and_has_no_gradients(sessions):
     with pytest.raises(ValueError, match="from_pretrained"):
         sessions[0].as_model()
+    with pytest.raises(ValueError, match="from_pretrained"):
+        sessions[0].benchmark()
     with pytest.raises(ValueError, match="gradients: of weights that are read from files there are none"):
         sessions[0].verdict(gradients=True)
 
@@ -366,3 +368,56 @@ def test_a_file_that_changes_later_is_refused(tmp_path):
     file.unlink()
     with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
         session.verdict()
+
+
+class OtherOnOtherDevices(nn.Linear):
+    """Computes something else where its weights are not on the CPU, as models choose kernels."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        y = y * 2 if self.weight.device.type == "cpu" else y * 3
+        return y if x.device.type == "cpu" else -y
+
+
+def test_a_model_that_asks_for_its_device_is_traced_as_on_the_cpu(tmp_path):
+    model, x = OtherOnOtherDevices(4, 4), torch.randn(2, 4)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        without_data = OtherOnOtherDevices(4, 4)
+    session = Session(without_data, x, weights=tmp_path)
+    assert torch.equal(session.original(x), model(x))
+    assert without_data.weight.is_meta
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.head(self.table(tokens))
+
+
+@pytest.mark.parametrize("names", [["table"], ["head"], ["table", "head"], ["head", "table"]])
+def test_tied_weights_are_found_under_any_name_as_load_state_dict_does(tmp_path, names):
+    stored = {f"{name}.weight": torch.randn(6, 4) for name in names}
+    save_file(stored, tmp_path / "model.safetensors")
+    loaded, tokens = Tied(), torch.arange(6)[None]
+    loaded.load_state_dict(stored, strict=False)
+    with torch.device("meta"):
+        session = Session(Tied(), tokens, weights=tmp_path)
+    assert torch.equal(session.original(tokens), loaded(tokens))
+
+
+def test_a_buffer_that_no_file_has_is_set_before(tmp_path):
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        without_data = nn.Linear(4, 4)
+        without_data.register_buffer("scale", torch.ones(4), persistent=False)
+    without_data.register_forward_hook(lambda module, _, y: y * module.scale)
+    with pytest.raises(ValueError, match="persistent=False: give the model tensors for scale"):
+        Session(without_data, x, weights=tmp_path)
+    without_data.scale = torch.full((4,), 3.0)
+    assert torch.equal(Session(without_data, x, weights=tmp_path).original(x), model(x) * 3)

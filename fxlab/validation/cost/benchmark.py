@@ -32,6 +32,7 @@ from fxlab.models.running import (
     named_arguments,
     seed_generators,
 )
+from fxlab.models.weight_files import check_in_memory
 from fxlab.results import Result, table_property
 from fxlab.sources import (
     Model,
@@ -292,6 +293,7 @@ def benchmark(
         session = session_of_passes(given, inputs, passes)
         original = session.original
         check_runs(original, "session.original")
+        check_in_memory(original)
         inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
         offered = session.passes
         if passes is None:
@@ -325,6 +327,7 @@ def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], I
             modules[name] = graph_of(module, name, given_now)
         else:
             check_runs(module, name)
+            check_in_memory(module)
     return modules, given_now
 
 

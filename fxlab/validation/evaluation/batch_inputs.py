@@ -4,12 +4,14 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.models.running import Inputs
 from fxlab.torch_private import pytree
+from fxlab.transformations.signature import digest as content_digest
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.nested import map_tensors, parted, put_together
 from fxlab.values.tensors import bits_of, tensor_leaves
@@ -25,8 +27,14 @@ def check_batch(batch: Any, number: int) -> None:
 
 
 def copied_batch(batch: Any) -> Any:
-    """Return a batch with copies of its tensors."""
-    return put_together(map_tensors(lambda _, tensor: tensor.detach().clone(), parted(batch)))
+    """Return a batch with copies of its tensors and arrays."""
+    return put_together(
+        map_tensors(lambda _, tensor: tensor.detach().clone(), parted(batch), other=_own_array)
+    )
+
+
+def _own_array(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tuple[str, ...]]:
@@ -52,20 +60,20 @@ def batch_print(batch: Any) -> str:
     digest.update(str(structure).encode())
     for leaf in leaves:
         digest.update(b"\0")
-        add_to(digest, leaf)
+        if isinstance(leaf, torch.Tensor):
+            add_to(digest, leaf)
+        else:  # a ``repr`` leaves out numbers of large arrays, and has addresses of objects
+            digest.update(content_digest(leaf).encode())
     return digest.hexdigest()
 
 
-def add_to(digest: Any, value: Any) -> None:
-    """Add a tensor, or the ``repr`` of another value, to a hash."""
-    if isinstance(value, torch.Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        if isinstance(value, LazyTensor):
-            digest.update(value.text().encode())
-        elif not value.is_meta:
-            digest.update(bits_of(value).cpu().contiguous().numpy().tobytes())
-    else:
-        digest.update(repr(value).encode())
+def add_to(digest: Any, tensor: torch.Tensor) -> None:
+    """Add a tensor to a hash."""
+    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    if isinstance(tensor, LazyTensor):
+        digest.update(tensor.text().encode())
+    elif not tensor.is_meta:
+        digest.update(bits_of(tensor).cpu().contiguous().numpy().tobytes())
 
 
 def _plain(batch: Any) -> Any:

@@ -88,6 +88,8 @@ def evaluate(
     ValueError
         If the model has no weights, a metric cannot be sent to another process, or ``resume`` is of another
         evaluation.
+    OSError
+        If ``resume`` cannot be read or written.
 
     Notes
     -----

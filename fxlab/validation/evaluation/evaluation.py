@@ -114,7 +114,7 @@ class Evaluation(Judged):
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
         tokens. Measures that are not estimates, such as the largest difference, have no interval.
         """
-        compared = [row for row in self.rows if row.status in _ORDER]
+        compared = _compared(self.rows)
         same = sum(row.status == Status.SAME_BITS for row in compared)
         agreeing = sum(row.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING) for row in compared)
         known = [row.max_abs_diff for row in compared if not math.isnan(row.max_abs_diff)]
@@ -127,7 +127,7 @@ class Evaluation(Judged):
             "largest ratio to rounding": _plain_row(max(ratios, default=math.nan), len(ratios)),
         }
         for name in self._measures:
-            rows[name] = _summary([row.measures[name] for row in compared if name in row.measures])
+            rows[name] = _summary([row.measures[name] for row in self.rows if name in row.measures])
         columns = ["value", "low", "high", "interval", "n"]
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("measure")
 
@@ -140,8 +140,9 @@ class Evaluation(Judged):
         """The lines of ``str()`` without measures, with refusals, failures and batches that are not done."""
         lines = [str(self.verdict)]
         if self.stopped:
-            of = "" if self.total is None else f" of {self.total}"
-            lines.append(f"partial: it was stopped after {len(self.rows)}{of} batches")
+            done = len(self.rows)
+            of = counted(done, "batch") if self.total is None else f"{done} of {counted(self.total, 'batch')}"
+            lines.append(f"partial: it was stopped after {of}")
         for status in (REFUSED, FAILED):
             numbers = [row.number for row in self.rows if row.status == status]
             if numbers:
@@ -173,13 +174,17 @@ class Evaluation(Judged):
         return f"<Evaluation of {counted(len(self.rows), 'batch')}: {self.verdict.status}>"
 
 
+def _compared(rows: Sequence[BatchResult]) -> list[BatchResult]:
+    """Return the batches on which something was compared."""
+    return [row for row in rows if row.status in _ORDER and row.status != Status.NOTHING_COMPARED]
+
+
 def badness(result: BatchResult) -> tuple[int, float, float, int]:
     """Return a key that sorts worse batches higher; of two that are as bad, the first is worse."""
     ratio = 0.0 if result.verdict is None or result.verdict.ratio is None else result.ratio
     largest = result.max_abs_diff
-    is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
     return (
-        _ORDER[result.status] if is_told else -1,
+        _ORDER[result.status] if _compared([result]) else -1,
         math.inf if math.isnan(ratio) else ratio,
         math.inf if math.isnan(largest) else largest,
         -result.number,
@@ -188,7 +193,7 @@ def badness(result: BatchResult) -> tuple[int, float, float, int]:
 
 def verdict_over(worst: BatchResult | None, rows: Sequence[BatchResult]) -> Verdict:
     """Return one verdict over all batches, of the worst and of the numbers kept of the others."""
-    told = [row for row in rows if row.status in _ORDER and row.status != Status.NOTHING_COMPARED]
+    told = _compared(rows)
     aside = {
         f"batch {row.number}": row.reason or row.status
         for row in rows

@@ -22,7 +22,7 @@ from fxlab.validation.evaluation.batch_inputs import add_to
 from fxlab.validation.evaluation.judge_batch import BatchResult
 from fxlab.validation.verdicts.judgement import Status
 
-_FORMAT = 4
+_FORMAT = 5
 _WORDS = {
     "format": "the format of the file",
     "fxlab": "the version of fxlab",

@@ -251,7 +251,7 @@ def max_ulp_distance(a: torch.Tensor, b: torch.Tensor) -> float:
         return 0.0
     a, b = a.long(), b.long()
     # Of 64-bit numbers of different signs, the distance does not fit into 64 bits.
-    distance = torch.where((a < 0) == (b < 0), (a - b).abs().double(), a.abs().double() + b.abs().double())
+    distance = torch.where((a < 0) == (b < 0), (a - b).abs().double(), a.double().abs() + b.double().abs())
     return float(distance.max())
 
 

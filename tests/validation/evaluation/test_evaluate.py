@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -583,3 +584,41 @@ def test_intervals_are_those_of_the_textbooks():
     assert [round(end, 4) for end in wilson(5, 10)] == [0.2366, 0.7634]
     assert (wilson(0, 20)[0], wilson(20, 20)[1]) == (0.0, 1.0)
     assert [round(number, 3) for number in normal([1.0, 2.0, 3.0], [1, 1, 1])] == [2.0, 0.868, 3.132]
+
+
+def test_arrays_of_a_batch_are_copied_like_tensors(session):
+    def writes(outputs, batch):
+        total = float(batch["labels"].sum())
+        batch["labels"][:] = 0
+        return total
+
+    def refilled():
+        x, labels = np.empty((4, 8), np.float32), np.empty(4)
+        for number in range(3):
+            x[:] = labels[:] = number + 1
+            yield {"input": x, "labels": labels}
+
+    found = evaluate(session, refilled(), {"sum": writes})
+    assert found.batches["sum (transformed)"].tolist() == [4.0, 8.0, 12.0]
+    assert all(float(one.batch["input"][0, 0]) == one.number + 1 for one in found.worst)
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize("extra", [Opaque, lambda: {"text"}, lambda: np.arange(5000)])
+def test_a_batch_is_known_again_by_all_of_its_contents(session, tmp_path, extra):
+    path, x = tmp_path / "evaluation.jsonl", torch.ones(2, 8)
+    evaluate(session, [{"input": x, "extra": extra()}], resume=path)
+    assert evaluate(session, [{"input": x, "extra": extra()}], resume=path)
+    other = np.arange(5000)
+    other[2500] = 0
+    with pytest.raises(ValueError, match="batch 0 is not the one"):
+        evaluate(session, [{"input": x, "extra": other}], resume=path)
+
+
+def test_batches_with_nothing_to_compare_are_in_no_share(session):
+    found = evaluate(session, [torch.empty(0, 8), torch.ones(2, 8)])
+    assert found
+    assert found.table().loc["batches that agree", ["value", "n"]].tolist() == [1.0, 1]

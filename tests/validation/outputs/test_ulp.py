@@ -63,3 +63,8 @@ def test_empty_and_strided_tensors():
     assert max_ulp_distance(torch.zeros(0), torch.zeros(0)) == 0
     x = torch.randn(4, 6)
     assert max_ulp_distance(x.t()[::2], x.t()[::2].clone()) == 0
+
+
+def test_the_smallest_integer_has_a_distance():
+    smallest, largest = (torch.tensor([getattr(torch.iinfo(torch.int64), end)]) for end in ("min", "max"))
+    assert max_ulp_distance(smallest, largest) == 2.0**64
