@@ -291,6 +291,28 @@ def test_a_record_inside_of_another_is_refused():
     assert record.sessions == {}
 
 
+@pytest.mark.parametrize("make", [fxlab.record_compile, fxlab.record_passes])
+def test_a_record_is_its_own_block_which_it_has_once(make):
+    record = make()
+    for read in (lambda: record.sessions, lambda: record.remarks, record.table):
+        with pytest.raises(AttributeError, match=rf"Nothing has been recorded yet.*{make.__name__}"):
+            read()
+    with make(), pytest.raises(RuntimeError, match="another one records"), record:
+        pass
+    with record as same:
+        assert same is record
+    assert (record.sessions, record.remarks, len(record.table())) == ({}, (), 0)
+    with pytest.raises(RuntimeError, match=f"had its.*{make.__name__}"), record:
+        pass
+
+
+def test_a_story_before_its_block_says_what_is_missing():
+    record = fxlab.record_compile()
+    for read in (lambda: record.breaks, record.story, record.guards):
+        with pytest.raises(AttributeError, match=r"with fxlab\.record_compile"):
+            read()
+
+
 def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
     def backend(graph_module, inputs):
         part = copy.deepcopy(graph_module)
