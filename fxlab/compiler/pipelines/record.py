@@ -41,8 +41,8 @@ class PassRecord(OneBlock):
 
     sessions: Mapping[str, CompileSession] = field(init=False)
     remarks: tuple[str, ...] = field(init=False)
-    _inputs: Inputs | ExportedProgram | None
-    _functions: tuple[FunctionType, ...]
+    _inputs: Inputs | ExportedProgram | None = field(init=False)
+    _functions: tuple[FunctionType, ...] = field(init=False)
     _function = "record_passes"
 
     def table(self) -> pd.DataFrame:
@@ -128,7 +128,9 @@ def record_passes(
     for function in passes:
         if not isinstance(function, FunctionType):
             raise unexpected("functions", "functions that are written in Python", function)
-    return PassRecord(inputs, passes)
+    record = PassRecord()
+    record._inputs, record._functions = inputs, passes
+    return record
 
 
 def _function_of(function: Any) -> Any:
