@@ -32,7 +32,8 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
     """Let a recorder hear of every compile of this thread inside; give the parts it cannot hear, in words."""
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(
-            "Nothing is compiled for a session while record_compile records; do it after its block."
+            "Nothing is compiled for a session while record_compile records; do it after its block, or "
+            "without FXLAB_RECORD, which records to the end of the process."
         )
     with LOCK, RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)

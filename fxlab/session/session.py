@@ -626,10 +626,11 @@ class Session(Shortcuts, PassStack):
         >>> fast.graphs()[["call", "runs", "passes"]].iloc[0].tolist()
         ['input: float32[3, 4]', 'graph', 'remove-identities']
         """
+        flag(check, "check")
         if self._model is None:
             raise ValueError(
-                f"The session was made of a GraphModule ({type(self.original).__name__}), and does not know "
-                "the model, whose other calls have to be traced. Make it of that: Session(model, inputs)."
+                f"The session of {type(self.original).__name__} holds a graph alone and does not know the "
+                "model, whose other calls have to be traced. Make one of the module: Session(model, inputs)."
             )
         from fxlab.models.weight_files import check_in_memory
 

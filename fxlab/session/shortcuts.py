@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import described, file_to_write
 from fxlab.graphs.nodes import chosen_nodes
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.node_info import nodes_at, unknown_node
@@ -262,11 +262,12 @@ class Shortcuts:
 
     def written(self, path: str | os.PathLike[str], by: str = "") -> Path | None:
         """Write a file in the format of its suffix; ``None`` if the caller writes that format itself."""
-        writer = _WRITERS.get(Path(path).suffix, by)
+        file = file_to_write(path, "path")
+        writer = _WRITERS.get(file.suffix, by)
         if writer == by:
             return None
         getattr(self, writer)(path)
-        return Path(path)
+        return file
 
 
 for _name in ("benchmark", "bisect", "compare", "draw", "export", "find_nodes", "inspect", "nodes", "report"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -76,6 +77,8 @@ def _no_model(value: object, name: str) -> TypeError:
         (".pt", ".pth", ".bin", ".pkl", ".ckpt", ".safetensors", ".onnx")
     ):
         advice = "Load it first: torch.load(path, weights_only=False) runs code that a pickled module brings."
+    elif isinstance(getattr(value, "sessions", None), Mapping):
+        advice = f"Give one of {name}.sessions; fxlab.report({name}.sessions, path) takes all of them."
     elif isinstance(value, Graph):
         advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
     return TypeError(

@@ -284,11 +284,40 @@ def test_a_record_inside_of_another_is_refused():
     with fxlab.record_compile():
         with pytest.raises(RuntimeError, match="another one records"), fxlab.record_compile():
             pass
-        with pytest.raises(RuntimeError, match="while record_compile records"):
+        with pytest.raises(RuntimeError, match=r"while record_compile records.*FXLAB_RECORD"):
             fxlab.compile_session(Blocks().eval(), X)
     with fxlab.record_compile() as record:
         pass
     assert record.sessions == {}
+
+
+@pytest.mark.parametrize("make", [fxlab.record_compile, fxlab.record_passes])
+def test_a_record_is_its_own_block_which_it_has_once(make):
+    record = make()
+    for read in (lambda: record.sessions, lambda: record.remarks, record.table):
+        with pytest.raises(AttributeError, match=rf"Nothing has been recorded yet.*{make.__name__}"):
+            read()
+    with make(), pytest.raises(RuntimeError, match=r"another one records.*FXLAB_RECORD"), record:
+        pass
+    with record as same:
+        assert same is record
+    assert (record.sessions, record.remarks, len(record.table())) == ({}, (), 0)
+    with pytest.raises(RuntimeError, match=f"had its.*{make.__name__}"), record:
+        pass
+
+
+def test_a_record_in_place_of_a_session_is_told_how_to_give_its_sessions(tmp_path):
+    with fxlab.record_compile() as record:
+        pass
+    with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of model\.sessions; fxlab\.r"):
+        fxlab.report(record, path=tmp_path / "a.html")
+
+
+def test_a_story_before_its_block_says_what_is_missing():
+    record = fxlab.record_compile()
+    for read in (lambda: record.breaks, record.story, record.guards):
+        with pytest.raises(AttributeError, match=r"with fxlab\.record_compile"):
+            read()
 
 
 def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():

@@ -458,10 +458,16 @@ def test_weights_that_are_loaded_reach_both(model, session):
         assert same(model, other, x)
 
 
-def test_a_session_of_a_graph_module_has_no_model(model):
-    session = fxlab.Session(fxlab.symbolic_trace(model, torch.ones(2, 4)), passes=[RemoveDeadCode()])
-    with pytest.raises(ValueError, match="does not know the model"):
-        session.as_model()
+def test_a_session_of_a_graph_or_function_has_no_model(model):
+    for source in (fxlab.symbolic_trace(model, torch.ones(2, 4)), lambda x: x + 1):
+        session = fxlab.Session(source, torch.ones(2, 4), passes=[RemoveDeadCode()])
+        with pytest.raises(ValueError, match="holds a graph alone and does not know the model"):
+            session.as_model()
+
+
+def test_a_check_is_a_truth_value(model):
+    with pytest.raises(TypeError, match="check: expected True or False, got 'no'"):
+        session_of(model).as_model(check="no")
 
 
 def test_the_name_of_the_table_is_not_taken_from_a_model(model):

@@ -65,6 +65,23 @@ class SizesOf(nn.Module):
         return x + 1, rows, rows / 4, rows > 2, len(x[x > 0]), 7
 
 
+class Weighed(nn.Module):
+    def forward(self, x, y):
+        return x + 2 * y
+
+
+def test_a_tensor_given_for_two_inputs_is_two_inputs_of_the_file(tmp_path):
+    x = torch.randn(2, 3)
+    file = fxlab.export(session_of(Weighed(), (x, x)), tmp_path / "model.pt2")
+    x, y = torch.randn(2, 4, 3)
+    assert torch.equal(torch.export.load(file.path).module()(x, y), x + 2 * y)
+
+
+def test_a_folder_that_is_not_there_is_named_before_anything_is_written(session, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        fxlab.export(session, tmp_path / "none" / "model.pt2")
+
+
 def test_numbers_that_depend_on_sizes_follow_them_in_the_file(tmp_path):
     file = fxlab.export(session_of(SizesOf(), torch.ones(3, 4)), tmp_path / "sizes.pt2")
     assert file.verdict.same_bits

@@ -1,5 +1,6 @@
 """A graph as a script that needs torch alone."""
 
+import runpy
 import subprocess
 import sys
 
@@ -46,9 +47,38 @@ def test_each_script_runs_alone_and_compares(tmp_path):
     for name, script in runs.items():
         said = done.stdout.partition(f"{script}\n")[2].splitlines()[: MADE[name][1]]
         assert all(line.startswith("output ") for line in said)
-        # Its dropout draws other numbers where it is compiled; a convolution may be rounded otherwise.
+        # The seeds of its dropout are Inductor's own; a convolution may be rounded otherwise.
         assert name == "stage of a compile" or all(float(line.split()[-1]) < 1e-6 for line in said)
     assert runs["large weights"].with_suffix(".pt").exists()
+
+
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout()
+
+    def forward(self, x):
+        return self.dropout(x), torch.complex(x, x)
+
+
+def test_a_graph_with_seeds_of_inductor_keeps_its_own_random_numbers(tmp_path):
+    text = fxlab.repro(compiled(), tmp_path / "seeds.py").read_text()
+    assert "prims.inductor_seed" in text
+    assert "fallback_random" not in text
+
+
+def test_a_script_draws_the_same_numbers_twice_and_compares_imaginary_parts(tmp_path, monkeypatch, capsys):
+    script = fxlab.repro(fxlab.Session(Drawn(), torch.ones(50)), tmp_path / "repro.py")
+    asked = []
+
+    def conjugated(function, **options):
+        asked.append(options)
+        return lambda *args, **kwargs: [each.conj() for each in function(*args, **kwargs)]
+
+    monkeypatch.setattr(torch, "compile", conjugated)
+    runpy.run_path(str(script), run_name="__main__")
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["0", "2"]
+    assert asked == [{"options": {"fallback_random": True}}]
 
 
 def test_what_cannot_be_written_is_refused_in_words(tmp_path):

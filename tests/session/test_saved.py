@@ -84,6 +84,15 @@ print(*names(again))
     assert done.stdout.splitlines() == ["merge-linears remove-identities", " ".join(names(session))]
 
 
+@pytest.mark.parametrize("write", ["save", "export"])
+def test_a_path_that_cannot_be_written_is_named(write, tmp_path):
+    write = getattr(session_of_blocks(), write)
+    with pytest.raises(TypeError, match="path: expected a path, got 3"):
+        write(3)
+    with pytest.raises(FileNotFoundError, match="path: there is no folder"):
+        write(tmp_path / "none" / "stack.json")
+
+
 def test_another_model_is_said(tmp_path):
     file = session_of_blocks().save(tmp_path / "stack.json")
     with pytest.warns(RuntimeWarning, match="names, shapes or dtypes of parameters and buffers differ"):

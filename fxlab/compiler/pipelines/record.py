@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -19,17 +19,16 @@ from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFrame
 from fxlab.compiler.recording.recorder import Guarded, Recorder
-from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, linked
+from fxlab.compiler.scripts.record import COUNTS, OneBlock, Recorded, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.first_use import pd
 from fxlab.models.running import Inputs, given_arguments
-from fxlab.results import OtherNames
 
 _ACTIVE = threading.Lock()
 
 
 @dataclass(eq=False)
-class PassRecord(OtherNames):
+class PassRecord(OneBlock):
     """The result of :func:`fxlab.record_passes`; complete when its block has ended.
 
     Attributes
@@ -40,8 +39,11 @@ class PassRecord(OtherNames):
         The parts that could not be recorded, in words.
     """
 
-    sessions: Mapping[str, CompileSession]
-    remarks: tuple[str, ...]
+    sessions: Mapping[str, CompileSession] = field(init=False)
+    remarks: tuple[str, ...] = field(init=False)
+    _inputs: Inputs | ExportedProgram | None = field(init=False)
+    _functions: tuple[FunctionType, ...] = field(init=False)
+    _function = "record_passes"
 
     def table(self) -> pd.DataFrame:
         """List the graphs: a row for each.
@@ -55,13 +57,24 @@ class PassRecord(OtherNames):
         return pd.DataFrame(rows, columns=["pipeline", *COUNTS])
 
     def __repr__(self) -> str:
-        return f"<PassRecord: {', '.join(self.sessions) or 'no pass has run'}>"
+        return f"<PassRecord: {', '.join(getattr(self, 'sessions', ())) or 'no pass has run'}>"
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        with alone(_ACTIVE, self._function):
+            self.sessions, self.remarks, recorder = MappingProxyType({}), (), PassRecorder()
+            remarks: list[str] = []
+            listener: Any = Guarded(recorder, recorder.remarks, {})
+            try:
+                with listening_to_passes(listener, self._functions) as remarks:
+                    yield
+            finally:
+                _complete(self, recorder.pipelines, [*remarks, *recorder.remarks], self._inputs)
 
 
-@contextmanager
 def record_passes(
     inputs: Inputs | ExportedProgram | None = None, *, functions: Iterable[Callable[..., Any]] = ()
-) -> Iterator[PassRecord]:
+) -> PassRecord:
     """Record the passes that the code of a block runs, which is not changed.
 
     These are passes that derive from torch's ``PassBase``, those that a ``PassManager`` runs, functions too,
@@ -81,10 +94,10 @@ def record_passes(
         ``convert_pt2e``, or ``functools.partial`` of such: each call of one in the block is a pass, under
         every name it is called by.
 
-    Yields
-    ------
+    Returns
+    -------
     PassRecord
-        Complete when the block has ended, also by an exception.
+        For one ``with`` block; complete when that has ended, also by an exception.
 
     Raises
     ------
@@ -92,7 +105,7 @@ def record_passes(
         If no model can be called with ``inputs``, or one of ``functions`` is not a function
         that is written in Python.
     RuntimeError
-        If another record is being made in this process.
+        When the block begins, if another record is being made in this process.
 
     Examples
     --------
@@ -115,15 +128,9 @@ def record_passes(
     for function in passes:
         if not isinstance(function, FunctionType):
             raise unexpected("functions", "functions that are written in Python", function)
-    with alone(_ACTIVE, "record_passes"):
-        record, recorder = PassRecord(MappingProxyType({}), ()), PassRecorder()
-        remarks: list[str] = []
-        listener: Any = Guarded(recorder, recorder.remarks, {})
-        try:
-            with listening_to_passes(listener, passes) as remarks:
-                yield record
-        finally:
-            _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
+    record = PassRecord()
+    record._inputs, record._functions = inputs, passes
+    return record
 
 
 def _function_of(function: Any) -> Any:

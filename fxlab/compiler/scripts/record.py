@@ -7,12 +7,12 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -37,8 +37,41 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 """The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
+class OneBlock(OtherNames):
+    """A record of one ``with`` block; its fields are there from the beginning of that."""
+
+    _function: str
+    """The name of the function that makes it."""
+    _block: AbstractContextManager[None] | None = None
+
+    def _recording(self) -> AbstractContextManager[None]:
+        """Return the context that records and fills the fields."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        if self._block is not None:
+            raise RuntimeError(f"A record has one block, and this one has had its. {self._usage()}")
+        block = self._recording()
+        block.__enter__()
+        self._block = block
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        """Complete the record."""
+        return None if self._block is None else self._block.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._block is None:
+            raise AttributeError(f"Nothing has been recorded yet. {self._usage()}", name="", obj=None)
+        return super().__getattr__(name)
+
+    def _usage(self) -> str:
+        return f"Write `with fxlab.{self._function}(...) as record:` around the code to record."
+
+
 @dataclass(eq=False)
-class CompileRecord(OtherNames, Told):
+class CompileRecord(OneBlock, Told):
     """The result of :func:`fxlab.record_compile`; complete when its block has ended.
 
     Attributes
@@ -50,9 +83,10 @@ class CompileRecord(OtherNames, Told):
         The parts that could not be recorded, in words.
     """
 
-    sessions: Mapping[str, CompileSession]
-    remarks: tuple[str, ...]
-    _story: Story = field(default_factory=Story, repr=False, init=False)
+    sessions: Mapping[str, CompileSession] = field(init=False)
+    remarks: tuple[str, ...] = field(init=False)
+    _story: Story = field(init=False)
+    _function = "record_compile"
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of each function, in order, in all threads.
@@ -165,26 +199,40 @@ class CompileRecord(OtherNames, Told):
         return Path(folder)
 
     def __repr__(self) -> str:
-        return f"<CompileRecord: {', '.join(self.sessions) or 'nothing was compiled and run'}>"
+        names = ", ".join(getattr(self, "sessions", ()))
+        return f"<CompileRecord: {names or 'nothing was compiled and run'}>"
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        with alone(_ACTIVE, self._function):
+            recorder = ScriptRecorder()
+            self.sessions, self.remarks, self._story = MappingProxyType({}), (), recorder.story
+            remarks: list[str] = []
+            listener: Any = Guarded(recorder, recorder.remarks, _ANSWERS)
+            try:
+                with listening_to_script(listener, recorder.story) as remarks:
+                    yield
+            finally:
+                recorder.finish()
+                _complete(self, recorder, remarks)
 
 
-@contextmanager
-def record_compile() -> Iterator[CompileRecord]:
+def record_compile() -> CompileRecord:
     """Record the work of ``torch.compile`` for the code of a block, which is not changed.
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with generated
     code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on disk. Code
     compiled before the block, or by another thread, is not seen; ``remarks`` name the functions.
 
-    Yields
-    ------
+    Returns
+    -------
     CompileRecord
-        Complete when the block has ended, also by an exception.
+        For one ``with`` block; complete when that has ended, also by an exception.
 
     Raises
     ------
     RuntimeError
-        If another record is being made in this process.
+        When the block begins, if another record is being made in this process.
 
     Examples
     --------
@@ -197,18 +245,7 @@ def record_compile() -> Iterator[CompileRecord]:
     >>> record.table()["nodes_before"].item()
     3
     """
-    with alone(_ACTIVE, "record_compile"):
-        recorder = ScriptRecorder()
-        record = CompileRecord(MappingProxyType({}), ())
-        record._story = recorder.story
-        remarks: list[str] = []
-        listener: Any = Guarded(recorder, recorder.remarks, _ANSWERS)
-        try:
-            with listening_to_script(listener, recorder.story) as remarks:
-                yield record
-        finally:
-            recorder.finish()
-            _complete(record, recorder, remarks)
+    return CompileRecord()
 
 
 @contextmanager
@@ -217,7 +254,7 @@ def alone(active: threading.Lock, function: str) -> Iterator[None]:
     if not active.acquire(blocking=False):
         raise RuntimeError(
             f"{function}: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended."
+            "Begin this one when that has ended; one that FXLAB_RECORD asks for ends with the process."
         )
     try:
         yield

@@ -7,7 +7,7 @@ from typing import overload
 
 from torch.export import ExportedProgram
 
-from fxlab.checks import flag, path_text
+from fxlab.checks import file_to_write, flag
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import SUFFIXES, exported, missing_package, write_file
@@ -105,9 +105,7 @@ def export(
     torch.Size([3, 4])
     """
     checked = checked_session(session)
-    if path is not None:
-        path_text(path, "path")
-    target = Path("program.pt2" if path is None else path)
+    target = Path("program.pt2") if path is None else file_to_write(path, "path")
     if target.suffix not in SUFFIXES:
         raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {str(path)!r}.")
     flag(dynamic, "dynamic")

@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,18 @@ def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
         }
     try:
         with _silent(), torch.no_grad():
-            return torch.export.export(graph.module, graph.inputs, dynamic_shapes=shapes, strict=False)
+            inputs = tuple(_told_apart(graph.inputs))
+            return torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
         raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+
+
+def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield inputs; torch.export takes a tensor that is given twice for one input, whatever each is later."""
+    seen = set[int]()
+    for tensor in tensors:
+        yield tensor.detach().requires_grad_(tensor.requires_grad) if id(tensor) in seen else tensor
+        seen.add(id(tensor))
 
 
 def _may_vary(placeholder: Node, module: GraphModule) -> bool:

@@ -50,8 +50,11 @@ def transformer_result(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping
     given = dict(zip(names, args, strict=False))
     streams: list[Any] = [given.get(name, kwargs.get(name)) for name in names]
     stream = streams[names.index("tgt" if "tgt" in names else "src")]
-    # Under autocast the dtype of the result is another one.
-    if not all(isinstance(s, FakeTensor) for s in streams) or torch.is_autocast_enabled(stream.device.type):
+    if not all(isinstance(s, FakeTensor) for s in streams):
+        return None
+    device = stream.device.type
+    # Under autocast the dtype of the result is another one; the meta device has none.
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return None
     width = next(part.embed_dim for part in module.modules() if isinstance(part, nn.MultiheadAttention))
     if any(s.shape[-1] != width for s in streams):

@@ -87,3 +87,10 @@ def test_a_layer_of_ones_own_is_run():
     model = nn.Sequential(nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(16, 3))
     traced = symbolic_trace(model.train(), torch.randn(2, 6, 16))
     assert_agree(traced, model, (torch.randn(3, 8, 16),))
+
+
+def test_a_layer_on_the_meta_device_is_traced_too():
+    with torch.device("meta"):
+        layer, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.ones(2, 3, 16)
+    traced = symbolic_trace(nn.Sequential(layer, nn.ReLU()).eval(), x)
+    assert traced(x).shape == x.shape
