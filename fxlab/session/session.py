@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of, path_text, unexpected
+from fxlab.checks import flag, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
@@ -569,7 +569,6 @@ class Session(Shortcuts, PassStack):
         OSError
             If it cannot be written.
         """
-        path_text(path, "path")
         if (file := self.written(path)) is not None:
             return file
         rows = [
