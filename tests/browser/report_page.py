@@ -96,14 +96,15 @@ def box(within: Page | Locator, title: str) -> Locator:
     )
 
 
-def show_table(page: Page, title: str) -> None:
+def show_table(within: Page | Locator, title: str) -> None:
     """Press the tab of a table, or its entry in the menu of those that find no room."""
+    page = within.page if isinstance(within, Locator) else within
     # Tabs find out how much room they have with the next frame.
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    tab = page.get_by_role("tab", name=title, exact=True)
+    tab = within.get_by_role("tab", name=title, exact=True)
     if not tab.is_visible():
-        page.get_by_text("More", exact=True).click()
-        tab = page.locator(".fxi-more-tabs").get_by_role("button", name=title, exact=True)
+        within.get_by_text("More", exact=True).click()
+        tab = within.locator(".fxi-more-tabs").get_by_role("button", name=title, exact=True)
     tab.click()
 
 
