@@ -60,22 +60,16 @@ def _held(given: Any, name: str) -> torch.nn.Module | Mapping[str, torch.Tensor]
     """Return a model, or weights by name."""
     if is_weights(given):
         given = _read(Path(given), name)
-    if not isinstance(given, Mapping):
-        module = module_of(given, name)
-        _refuse_meta(dict(named_tensors(module)), name)
-        return module
-    if odd := [key for key, value in given.items() if not isinstance(value, torch.Tensor)]:
+    held = given if isinstance(given, Mapping) else module_of(given, name)
+    tensors = held if isinstance(held, Mapping) else dict(named_tensors(held))
+    if odd := [key for key, value in tensors.items() if not isinstance(value, torch.Tensor)]:
         raise TypeError(f"{name}: expected tensors by name, as of state_dict(), but {odd[0]!r} is none.")
-    _refuse_meta(given, name)
-    return given
-
-
-def _refuse_meta(tensors: Mapping[str, torch.Tensor], name: str) -> None:
     if without := [key for key, tensor in tensors.items() if tensor.is_meta]:
         raise ValueError(
             f"{name}: expected weights with numbers, but on the meta device are {listed(without)}. Give the "
             "path of the files that have them."
         )
+    return held
 
 
 def is_weights(given: object) -> bool:

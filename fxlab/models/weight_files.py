@@ -89,12 +89,11 @@ def check_in_memory(graph_module: nn.Module) -> None:
         )
 
 
-def check_files(graph_module: nn.Module) -> None:
-    """Raise a ``ValueError`` if a file with weights of a module has changed since they were found."""
+def files_of(graph_module: nn.Module) -> "list[_InFile]":
+    """Return a tensor in each file from which weights of a module are read; ``check`` tells of its file."""
     lazy = (tensor for tensor in _named(graph_module).values() if isinstance(tensor, LazyTensor))
     origins = (origin for tensor in lazy for origin in tensor.snapshot().origins())
-    for file in {origin.path: origin for origin in origins if isinstance(origin, _InFile)}.values():
-        file.check()
+    return [*{origin.path: origin for origin in origins if isinstance(origin, _InFile)}.values()]
 
 
 def _named(model: nn.Module) -> dict[str, torch.Tensor]:

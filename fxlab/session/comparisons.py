@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
 from fxlab.models.settings import NumericSettings
-from fxlab.models.weight_files import check_files
+from fxlab.models.weight_files import files_of
 from fxlab.session.history import Stack
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Comparisons:
 
     def __init__(self, original: GraphModule, after_run: Callable[[], None]) -> None:
         self._original, self._after_run = original, after_run
+        self._files = files_of(original)
         self.forget()
 
     def forget(self) -> None:
@@ -74,7 +75,8 @@ class Comparisons:
             self._after_run()
             return result
 
-        check_files(self._original)
+        for file in self._files:
+            file.check()
         return self.remembered(kind, stack, run)
 
     def evaluation(self, stack: Stack) -> Evaluation | None:

@@ -186,9 +186,7 @@ def _recorded_step(
         _warn_of_constants(step)
         record = StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key, noted)
         note_step(step, record)
-        forward = Forward(model, loss)
-        record.counted = check_step(step, record, forward, passes, update)
-        record.set_in_runs = tuple(forward.changed())
+        record.counted = check_step(step, record, Forward(model, loss), passes, update)
     if record.counted:
         warnings.warn(words_of_counted(record.counted), TraceWarning, stacklevel=levels_to_author())
     return step
@@ -348,14 +346,16 @@ def check_step(
 ) -> tuple[str, ...]:
     """Raise a :class:`TraceError` with the first result that differs from an eager step.
 
-    Returns what an eager step changes in Python, if the next one computes something else by it.
+    Returns what an eager step changes in Python, if the next one computes something else by it; the record
+    gets all that runs set.
     """
     # Without data, or real exchanges, there are no bits to compare.
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):
         return ()
     values = record.inputs
     expected = _eager(forward, passes, update)
-    changed = [*forward.changed(), *record.noted.changed()]
+    record.set_in_runs = tuple(forward.changed())
+    changed = [*record.set_in_runs, *record.noted.changed()]
     try:
         with generators_kept(), torch.no_grad(), autocast_set():
             found = step(**values)

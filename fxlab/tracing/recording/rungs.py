@@ -25,6 +25,7 @@ from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
 from fxlab.tracing.recording.handlers.memory import StoragesComparedError
+from fxlab.tracing.recording.handlers.modules import hooks_of
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
@@ -115,7 +116,11 @@ def record_on(
         except StateWrittenError as error:
             rung = replace(rung, data_state=rung.data_state | error.names)
         except TraceError as error:
-            if error.code != Obstacle.HIDDEN_TENSOR.code or rung.opens_hooked or not _has_hooks(model):
+            if (
+                error.code != Obstacle.HIDDEN_TENSOR.code
+                or rung.opens_hooked
+                or not any(map(hooks_of, model.modules()))
+            ):
                 raise
             rung = replace(rung, opens_hooked=True)
 
@@ -218,10 +223,6 @@ def _on_real_tensors(
     if real.cuts_history:
         run.recording.findings.append(Found.OWN_BACKWARD("a scripted function"))
     return run
-
-
-def _has_hooks(model: nn.Module) -> bool:
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 def modules_seen(run: Run) -> Iterator[None]:
     """Let calls of modules be seen, which torch hides from modes."""
     paths = {module: path for path, module in run.model.named_modules()}
-    hooks = {module: _hooks_of(module) for module in paths}
+    hooks = {module: hooks_of(module) for module in paths}
 
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,8 @@ def modules_seen(run: Run) -> Iterator[None]:
             run.recording.scopes.append((path, type(module)))
             try:
                 return _called(
-                    run, _ModuleCall(module, path, args, kwargs, original, _hooks_of(module) != hooks[module])
+                    run,
+                    _ModuleCall(module, path, args, kwargs, original, hooks_of(module) != hooks[module]),
                 )
             finally:
                 run.recording.scopes.pop()
@@ -95,7 +96,7 @@ def _is_leaf(run: Run, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
-    if call.is_hooked or (run.opens_hooked and _hooks_of(call.module)):
+    if call.is_hooked or (run.opens_hooked and hooks_of(call.module)):
         return False
     if not all(map(run.recording.is_state, (*call.module.parameters(), *call.module.buffers()))):
         return False  # it has other tensors for a while, as torch.func.functional_call gives it
@@ -116,5 +117,6 @@ def _run_leaf(run: Run, call: _ModuleCall) -> Any:
         return call.made() if result is None else result
 
 
-def _hooks_of(module: nn.Module) -> tuple[int, ...]:
+def hooks_of(module: nn.Module) -> tuple[int, ...]:
+    """Return the numbers of the hooks that a call of a module runs."""
     return *module._forward_pre_hooks, *module._forward_hooks
