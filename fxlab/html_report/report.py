@@ -30,7 +30,6 @@ from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import (
     COLLECTIVES,
     DATA,
-    KERNELS,
     NODES_BY_STAGE,
     PATTERNS,
     STAGES,
@@ -290,8 +289,7 @@ def _graphs(
         alone = graphs.alone(number)
         graphs.code(number)
         measured = _overlays(Subject(stage, session.original, session.inputs), measure)
-        own = session.compiled.overlays() if session.compiled else []
-        for overlay in (*measured, *own, *given):
+        for overlay in (*measured, *given):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
@@ -336,7 +334,7 @@ def _tables(
             outputs = outputs_state(session)
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained, unchanged))
-    for known in (COLLECTIVES, PATTERNS, KERNELS):
+    for known in (COLLECTIVES, PATTERNS):
         if known.is_made_of(session):
             frame, words = known.make(session)
             jumps = known is not PATTERNS

@@ -197,21 +197,6 @@ def _patterns(session: Session) -> Made:
     )
 
 
-def _kernels(session: Session) -> Made:
-    assert session.compiled is not None
-    table = session.compiled.kernels()
-    if table.empty:
-        return table, (
-            "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
-            "does with INDUCTOR_PROVENANCE=1 in the environment."
-        )
-    count = len({kernel for cell in table["kernel"] for kernel in cell.split(", ")})
-    return table, (
-        f"{counted(len(table), 'node')} of the compiler's last graph went into {counted(count, 'call')} of "
-        "kernels. A number tells calls apart, and the time is that of the whole call. Views need no kernel."
-    )
-
-
 def _on_data(session: Session) -> Made:
     found = _evaluation(session)
     table = found.table().astype(object)
@@ -289,17 +274,6 @@ PATTERNS = Measurement(
     index_title="Pattern",
     make=_patterns,
     is_made_of=lambda session: session.compiled is not None,
-)
-KERNELS = Measurement(
-    name="kernels",
-    title="Kernels",
-    about="Runs the generated code, and lists which kernel each node went into and how long that takes. "
-    "The overlay Kernel shows the kernels.",
-    action="List the kernels",
-    busy="Listing the kernels",
-    index_title="Node",
-    make=_kernels,
-    is_made_of=lambda session: session.compiled is not None and session.compiled.has_code,
 )
 DATA = Measurement(
     name="data",
@@ -380,6 +354,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         make=_speed,
     ),
     PATTERNS,
-    KERNELS,
 )
 """In the order of their tabs."""

@@ -16,7 +16,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook import measuring
 from fxlab.view_model.measurements import MEASUREMENTS
 
-NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches", "collectives")
+NOT_OF_ALL = ("patterns", "data", "worst-batches", "collectives")
 NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name not in NOT_OF_ALL]
 
 
