@@ -92,7 +92,7 @@ def _reference(session: SessionLike) -> Reference | None:
     try:
         reference: Reference = session.reference_run()
     except ValueError:
-        if is_in_fake_group(original):  # with a collective that is not computed in one process
+        if is_in_fake_group(original):  # which exchanges nothing
             return None
         raise
     return reference
