@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from fxlab.graphs.code_diff import code_diff as code_diff
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
-    from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
@@ -68,7 +67,6 @@ _EXPORTS = {
     "graphs.code_diff": "code_diff",
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
-    "graphs.nodes_by_stage": "nodes_by_stage",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",

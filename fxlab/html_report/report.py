@@ -30,7 +30,6 @@ from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import (
     COLLECTIVES,
     DATA,
-    NODES_BY_STAGE,
     PATTERNS,
     STAGES,
     WORST_BATCHES,
@@ -344,10 +343,7 @@ def _tables(
             frame, words = kind.make(session)
             more.append(_table(kind.name, kind.title, words, frame, kind.index_title))
     if session.applied:
-        made = (
-            (STAGES, summary_of_stages(session, in_float64=measure)),
-            (NODES_BY_STAGE, NODES_BY_STAGE.make(session)),
-        )
+        made = ((STAGES, summary_of_stages(session, in_float64=measure)),)
         for kind, (frame, words) in made:
             table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
             table["table"] = kind.table(frame, ())

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
-from fxlab.graphs.nodes_by_stage import nodes_by_stage
-from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import exchanges_anything
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation import (
@@ -99,22 +97,6 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     return table, (
         "Changes that each pass made to the stage below, differences from the original's outputs, and the "
         "verdict."
-    )
-
-
-def _nodes_by_stage(session: Session) -> Made:
-    table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
-    everything = dict.fromkeys(
-        node.name for stage in map(unfolded, session.stages) for node in stage.graph.nodes
-    )
-    if table.empty:
-        return table, "No node changes at any stage."
-    differ = "differs" if len(table) == 1 else "differ"
-    return table, (
-        f"{counted(len(table), 'node')} {differ} at some stage; {len(everything) - len(table):,} the same at "
-        "every stage.\n"
-        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
-        "— gone"
     )
 
 
@@ -244,16 +226,6 @@ STAGES = Measurement(
     make=summary_of_stages,
     leads="stages",
 )
-NODES_BY_STAGE = Measurement(
-    name="nodes-by-stage",
-    title="Nodes by stage",
-    about="Follows each node from the original through all passes: what it becomes, and where it ends. "
-    "Nothing is run.",
-    action="Follow the nodes",
-    busy="Following the nodes through the stages",
-    index_title="Node",
-    make=_nodes_by_stage,
-)
 COLLECTIVES = Measurement(
     name="collectives",
     title="Collectives",
@@ -301,7 +273,6 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
     DATA,
     WORST_BATCHES,
-    NODES_BY_STAGE,
     Measurement(
         name="node-differences",
         title="Node differences",

@@ -196,23 +196,6 @@ def test_stages_that_cannot_be_run_are_counted(page: Page):
     assert "status" not in {column["name"] for column in state["table"]["columns"]}
 
 
-def test_nodes_are_followed_through_the_stages(page: Page):
-    page.switches(FUSE, True)
-    page.switches(MERGE, True)
-    table = measured(page, "nodes-by-stage")["table"]
-    rows = {row[0]: row[1:] for row in table["rows"]}
-    assert [column["kind"] for column in table["columns"]] == ["text", "stage", "stage", "stage"]
-    assert rows["stem_norm"] == [["·"], ["→", "stem_conv"], ["→", "stem_conv"]]
-    assert rows["query_key_merged"] == [[""], [""], ["+"]]
-    assert rows["head_query"][2] == ["≠ op, target, arguments →", "query_key_merged"]
-    later = {"query_key_merged": 2, "evaluation_mode": 1}
-    assert table["stages"] == {name: later.get(name, 0) for name in rows}
-    assert "unlinked" not in table
-    page.switches(FUSE, False)
-    page.switches(MERGE, False)
-    assert measured(page, "nodes-by-stage")["text"] == "No node changes at any stage."
-
-
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 def test_rows_of_nodes_in_bodies_lead_to_them():
     class Either(nn.Module):
