@@ -49,7 +49,7 @@ def protect(graph: Graph, *, always: bool = False) -> Graph:
     # A subclass of somebody else's writes code of its own, and stays.
     safe = type(codegen) if isinstance(codegen, _Protected) and always else _SAFE.get(type(codegen))
     if safe is not None:
-        protected = safe.__new__(safe)
+        protected: Any = safe.__new__(safe)
         vars(protected).update(vars(codegen))
         protected.is_written_here = always
         graph._codegen = protected
