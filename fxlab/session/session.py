@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -32,7 +31,6 @@ from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
 from fxlab.sources import ModelLike, divided, is_session, source_of, traced
 from fxlab.transformations import Transformation, offered
-from fxlab.transformations.candidate_filter import node_names
 from fxlab.transformations.registry import as_pass, as_passes, is_pass
 from fxlab.units import listed
 
@@ -390,54 +388,6 @@ class Session(Shortcuts, PassStack):
             return other.why_not(pass_, node)
         found = self._found(pass_)
         return why_not(found, stages[self._switches.stack(below=found.name)], node)
-
-    @in_turn
-    def as_test(self, pass_: PassOrName, node: Node | str) -> str:
-        """Write a test of a transformation at one node, as Python.
-
-        Its model is a function of the nodes there, on random inputs of their shapes, and was run: the test
-        passes. If these nodes alone do not suffice, the model and its inputs are arguments of the test; so is
-        a transformation that cannot be written as code, and a comment says where it is defined.
-
-        Parameters
-        ----------
-        pass_
-            The transformation, on or off.
-        node
-            A node of the stage below it, or its name: one that is rewritten, for a test
-            with :func:`fxlab.expect`; or one that is not, for :func:`fxlab.expect_no_match`.
-
-        Returns
-        -------
-        str
-            The test, with its imports.
-
-        Raises
-        ------
-        ValueError
-            If the session does not offer it, it is a compiler's, or says nothing of the node.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse, Session
-        >>> divide = ChangeTrueDivToMulByInverse()
-        >>> session = Session(lambda x: torch.relu(x) / 2, torch.ones(3), passes=[divide])
-        >>> text = session.as_test("change-true-div-to-mul-by-inverse", "truediv")
-        >>> print(text[text.index("def computed") : text.index("def test")].strip())
-        def computed(relu):
-            truediv = relu / 2
-            return truediv
-        """
-        if self.compiled is not None:
-            raise ValueError("Passes of a compiler run inside of it, and cannot be tested alone.")
-        name, (at,) = self._find(pass_), node_names((node,))
-        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        # That file makes sessions, so it is above this one.
-        text: str = import_module("fxlab.session.written_test").written_test(
-            self._offer.limited(name, ()), below, at
-        )
-        return text
 
     @in_turn
     def changes(self, pass_: PassOrName | None = None) -> Changes:
