@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
-from fxlab.models.module_tensors import place_of
+from fxlab.models.module_tensors import place_of, plain_name
 from fxlab.models.running import (
     Inputs,
     bound_values,
@@ -153,11 +153,13 @@ def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[s
     """
     ours, theirs = trained_parameters(original), trained_parameters(transformed)
     by_place = {place_of(parameter): name for name, parameter in ours.items()}
+    by_name = {plain_name(original, name): name for name in ours}
     found = {}
     for name, parameter in theirs.items():
         other = by_place.get(place_of(parameter))
-        if other is None and name in ours and same_bits(ours[name].detach(), parameter.detach()):
-            other = name
+        named = by_name.get(plain_name(transformed, name))
+        if other is None and named is not None and same_bits(ours[named].detach(), parameter.detach()):
+            other = named
         if other is not None:
             found[name] = other
     return found
@@ -183,12 +185,14 @@ def trained_in_one(first: GraphModule, second: GraphModule) -> dict[str, str]:
     elsewhere = shared_parameters(second, first)
     held = {name: tensor for name, tensor in named_tensors(second) if not tensor.requires_grad}
     by_place = {place_of(tensor): name for name, tensor in held.items()}
+    by_name = {plain_name(second, name): name for name in held}
     found = {}
     for name, parameter in trained.items():
         if name in elsewhere:
             continue
         same = (other for other, tensor in held.items() if _same_values(parameter, tensor))
-        other = by_place.get(place_of(parameter)) or (name if name in held else next(same, None))
+        named = by_name.get(plain_name(first, name))
+        other = by_place.get(place_of(parameter)) or named or next(same, None)
         if other is not None:
             found[name] = other
     return found
