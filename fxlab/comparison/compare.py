@@ -57,7 +57,8 @@ def compare(
     ----------
     reference, candidate
         A module or function, which is traced; a graph module, exported program, file of one, or session. A
-        session alone is compared with its own original. Or runs that :func:`fxlab.record_run` recorded,
+        session alone is compared with its own original. One that runs code of ``torch.compile`` is run as it
+        is called, and its outputs, writes and gradients are compared. Or runs that :func:`fxlab.record_run` recorded,
         or their files; a model compared with a run is recorded here, on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
@@ -149,13 +150,17 @@ def compare(
         theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
     wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
+    if is_called:  # of which only results are known, so that no place in it is named
+        alignment = replace(alignment, parted=[], parted_original=[])
     backward = None
     if gradients and not is_called:
         backward = backward_of(alignment, compared or ())
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
     notes = *first.notes, *second.notes, *_writes_left(runs, judged.runs)
-    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward, notes)
+    return Comparison(
+        alignment, found, compared, left, first.inputs, second.inputs, backward, notes, is_called
+    )
 
 
 def _side(runs: Runs, *, is_rounded: bool) -> Side:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from inspect import isroutine
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
 
 from fxlab.checks import items_of, unexpected
 from fxlab.models.hooks import compiled_calls, is_compiled, may_be_compiled
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import state_kept_in_call
 from fxlab.models.module_tensors import CALLS_A_MODULE, tensors_of
 from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, argument_names, given_arguments, run
@@ -30,7 +31,7 @@ class CompiledCodeError(ValueError):
         )
 
 
-def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
+def as_graph(model: Any, inputs: Inputs) -> GraphModule:
     """Return a module as a graph that is run as it is: itself, or a single call of it.
 
     A function is called by a module that holds the modules that it reads.
@@ -49,7 +50,7 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
     return result
 
 
-def compiled_call(model: torch.nn.Module, inputs: Inputs) -> GraphModule | None:
+def compiled_call(model: Any, inputs: Inputs) -> GraphModule | None:
     """Return the single call of a model or function that runs compiled code; ``None`` of any other.
 
     It is run as it is called: no trace shows what its compiled code does.
@@ -60,7 +61,7 @@ def compiled_call(model: torch.nn.Module, inputs: Inputs) -> GraphModule | None:
         if not may_be_compiled():
             return None
         graph = as_graph(model, inputs)
-        with suppress(Exception), state_kept(graph), compiled_calls() as compiled:
+        with suppress(Exception), state_kept_in_call(graph), compiled_calls() as compiled:
             run(graph, inputs)  # if it raises, its trace says why
         if not compiled.are_there:
             return None
@@ -69,7 +70,7 @@ def compiled_call(model: torch.nn.Module, inputs: Inputs) -> GraphModule | None:
 
 def graph_to_run(model: Model, name: str, inputs: Inputs) -> GraphModule:
     """Return a model as a graph that is run as it is; a function is traced, unless it runs compiled code."""
-    module = module_of(model, name)
+    module: Any = module_of(model, name)
     if not isroutine(module):
         return as_graph(module, inputs)
     return compiled_call(module, inputs) or graph_of(module, name, inputs)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fxlab.models.running import Inputs
+from fxlab.models.tensor_state import named_tensors
 from fxlab.validation import Verdict, verdict
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
@@ -28,8 +29,7 @@ class Outcome:
         self._versions = {name: tensor._version for name, tensor in self._held()}
 
     def _held(self) -> list[tuple[str, torch.Tensor]]:
-        held = [(STATE + name, tensor) for name, tensor in self._module.named_parameters()]
-        held += [(STATE + name, tensor) for name, tensor in self._module.named_buffers()]
+        held = [(STATE + name, tensor) for name, tensor in named_tensors(self._module)]
         held += [(INPUT + name, tensor) for name, tensor in tensors_by_path(self._arguments).items()]
         return [(name, tensor) for name, tensor in held if not tensor.is_inference()]
 

@@ -143,8 +143,7 @@ class Compiler:
             )
             return None
         if not found.agrees:
-            words = f"Dynamo's capture is not what the model computes ({CAPTURE}): {found}"
-            self.remarks.append(words)
+            self.remarks.append(f"Dynamo's capture is not what the model computes ({CAPTURE}): {found}")
         return found
 
     @contextmanager

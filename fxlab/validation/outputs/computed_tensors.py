@@ -9,8 +9,8 @@ import torch
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.call_record import CallRecord
-from fxlab.models.hooks import compiled_calls, is_compiled
-from fxlab.models.model_state import state_kept, value_at
+from fxlab.models.hooks import compiled_calls
+from fxlab.models.model_state import state_kept_in_call, value_at
 from fxlab.models.running import (
     Generators,
     Inputs,
@@ -72,7 +72,7 @@ def observed(
         nonlocal runs_compiled_code
         args, kwargs = call_arguments(inputs)
         after = named_arguments(model, args, kwargs)
-        with RestoringStack(gradients, generators_kept()), state_kept(model, **_watch(model)) as state:
+        with RestoringStack(gradients, generators_kept()), state_kept_in_call(model) as state:
             seed_generators(0)
             before = Generators.now()
             with under(), compiled_calls() as compiled:
@@ -104,11 +104,6 @@ def observed(
         return value if isinstance(value, torch.Tensor) else None
 
     return Observed(returned, written, record, unwritten, runs_compiled_code)
-
-
-def _watch(model: torch.nn.Module) -> dict[str, Any]:
-    """Return how parameters are kept: compiled code is called without a mode, which Dynamo would trace."""
-    return {"watch": False, "parameters": [*model.parameters()]} if is_compiled(model) else {}
 
 
 def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -8,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import state_kept, state_kept_in_call
 from fxlab.models.module_tensors import place_of, plain_name
 from fxlab.models.running import (
     Inputs,
@@ -58,10 +59,12 @@ def gradients_of(
     named = dict(module.named_parameters(remove_duplicate=False))
     leaves: dict[str, torch.Tensor] = {label: named[name] for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))
-    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module)):
+    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept_in_call(module)):
         seed_generators(0)
         args, kwargs = _not_leaves((args, kwargs))
-        with given_draws(drawn):
+        with given_draws(drawn), warnings.catch_warnings():
+            # Dynamo asks each input for its gradient.
+            warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf")
             outputs = tensors_by_path(called(module, args, kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
         return Gradients(_named(_gradients(outputs, leaves)), flow_from)

@@ -370,8 +370,9 @@ def judged(versions: Versions) -> Judgement:
         away = with_unit(errors.function)
         return told(Status.DIFFERENT, f"a different function: relative error {away} in float64, {explained}")
     if not errors.rounds_well(elements):
-        error, times = with_unit(errors.transformed), with_unit(errors.ratio)
-        beside = f"its error is {error} (relative), {times} times the original's"
+        beside = f"its error is {with_unit(errors.transformed)} (relative)"
+        if errors.usual:
+            beside += f", {with_unit(errors.ratio)} times the original's"
         if errors.lacks_float64:
             return told(Status.DIFFERENT, f"a different function, or it rounds worse: {beside}")
         return told(Status.DIFFERENT, f"it computes the same, but rounds worse: {beside}")
