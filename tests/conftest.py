@@ -22,8 +22,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Constants of all imported files are examples too: to parse them takes longer than most tests, and a test would
-# draw others alone than after others.
+# Constants of all imported files are examples too: to parse them takes longer than most tests, and a test
+# would draw others alone than after others.
 if hasattr(providers, "_local_constants"):
     providers.HypothesisProvider._local_constants = providers._local_constants
 
