@@ -58,8 +58,9 @@ def compare(
     reference, candidate
         A module or function, which is traced; a graph module, exported program, file of one, or session. A
         session alone is compared with its own original. One that runs code of ``torch.compile`` is run as it
-        is called, and its outputs, writes and gradients are compared. Or runs that :func:`fxlab.record_run` recorded,
-        or their files; a model compared with a run is recorded here, on ``inputs``.
+        is called, and its outputs, writes and gradients are compared. Or runs that
+        :func:`fxlab.record_run` recorded, or their files; a model compared with a run is recorded here, on
+        ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
