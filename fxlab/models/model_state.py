@@ -21,6 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
+from fxlab.models.hooks import is_compiled
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
@@ -64,6 +65,16 @@ def state_kept(
     """
     state = ModelState(model, values=values, parameters=parameters, others=others)
     return state.put_back_after(watch=watch)
+
+
+def state_kept_in_call(model: nn.Module) -> AbstractContextManager[ModelState]:
+    """Return the same for a call of a model as it is.
+
+    Dynamo would trace the mode that watches, and call other code: parameters are copied at once.
+    """
+    if is_compiled(model):
+        return state_kept(model, watch=False, parameters=[*model.parameters()])
+    return state_kept(model)
 
 
 @dataclass(frozen=True)
