@@ -56,7 +56,7 @@ class Fault:
     """The cause of a mistake in generated code."""
 
     nodes: tuple[Node, ...]
-    """The first call of each operator whose lowering is wrong; none if no lowering is."""
+    """The first call of each operator whose lowering is wrong; empty if no lowering is."""
     words: str
 
 

@@ -139,7 +139,7 @@ class MergeUpdates(RewritePass[Updates]):
 
 
 def _behind_gradients(graph: Graph) -> list[Node]:
-    """Return the nodes of a step on which neither loss nor gradients depend; none if it is no step."""
+    """Return the nodes of a step on which neither loss nor gradients depend; empty if it is no step."""
     results = graph.output_node().args[0]
     if not isinstance(results, Mapping) or not any(str(name).startswith("new ") for name in results):
         return []
