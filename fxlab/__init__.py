@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fxlab.comparison.recorded.record_run import record_run as record_run
     from fxlab.comparison.weights_table import compare_weights as compare_weights
     from fxlab.compiler import *
+    from fxlab.deployment.as_backend import as_backend as as_backend
     from fxlab.deployment.files import ExportError as ExportError
     from fxlab.deployment.files import export as export
     from fxlab.deployment.files import repro as repro
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "compiler": "CompileSession compile_session record_compile record_passes",
     "comparison": "Comparison assert_same compare compare_runs compare_weights record_run",
+    "deployment.as_backend": "as_backend",
     "deployment.files": "export repro",
     "drawing": "draw",
     "graphs.code_diff": "code_diff",

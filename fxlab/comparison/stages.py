@@ -135,7 +135,7 @@ def _renamed(
 
 
 def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
-    """Let a copy of a graph return some of its outputs by name, if nodes compute them as they are."""
+    """Return a copy of a graph with some of its outputs by name, if nodes compute them unchanged."""
     nodes = {node.name: node for node in copy.graph.nodes}
     found = {name: side.node_of_output(path) for path, name in names.items()}
     # Such code flattens outputs by a fixed specification, which other outputs do not fit.
@@ -148,7 +148,7 @@ def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
 
 
 def _takes(candidate: GraphModule, reference: GraphModule) -> bool:
-    """Let a copy of the candidate take the inputs of the reference, under their names, if it can."""
+    """Return a copy of the candidate that takes the reference's inputs under their names, if possible."""
     graph = candidate.graph
     if any(isinstance(module.graph._codegen, PyTreeCodeGen) for module in (candidate, reference)):
         return False

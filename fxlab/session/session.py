@@ -533,61 +533,6 @@ class Session(Shortcuts, PassStack):
         facts = saved_file.facts_of(self.original, self.graph_module)
         return saved_file.write(path, facts, [row for row in rows if row["on"] or row["excluded"]])
 
-    def as_model(self, *, check: bool = True) -> nn.Module:
-        """Return a module of the model's own class that shares its parameters and runs graphs.
-
-        It generates, trains and fits into pipelines like the model. Dynamo captures a graph when it is first
-        needed; the passes that are on in this session transform it, and the two are compared. A pass that is
-        switched later acts on the next call, and so does a change of the model: Dynamo's guards decide which
-        graph holds. Code that cannot be captured runs as the model's own; for a whole call, a
-        ``RuntimeWarning`` says why.
-
-        Parameters
-        ----------
-        check
-            Whether a transformed graph is used only if its outputs for the first arguments, and gradients if
-            wanted, equal those of the captured graph, up to rounding (see :meth:`verdict`). If not, passes
-            may change results.
-
-        Returns
-        -------
-        torch.nn.Module
-            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run code eagerly.
-
-        Raises
-        ------
-        ValueError
-            If the session was made of a graph module and so does not know the model; or if its weights are in
-            files.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> from fxlab import RemoveIdentities
-        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
-        >>> session = Session(model, torch.ones(2, 4), passes=[RemoveIdentities()])
-        >>> fast = session.as_model()
-        >>> _ = session.apply("remove-identities")
-        >>> with torch.no_grad():
-        ...     torch.equal(fast(torch.ones(3, 4)), model(torch.ones(3, 4)))
-        True
-        >>> fast.graphs()[["call", "runs", "passes"]].iloc[0].tolist()
-        ['input: float32[3, 4]', 'graph', 'remove-identities']
-        """
-        flag(check, "check")
-        if self._model is None:
-            raise ValueError(
-                f"The session of {type(self.original).__name__} holds a graph alone and does not know the "
-                "model, whose other calls have to be traced. Make one of the module: Session(model, inputs)."
-            )
-        from fxlab.models.weight_files import check_in_memory
-
-        check_in_memory(self.original)
-        from fxlab.deployment import Switched, as_model
-
-        return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
-
     def as_step(self, *, check: bool = True) -> StepLoop:
         """Return a function that trains the model of a step on a batch, by the graph with its passes.
 

@@ -181,7 +181,7 @@ class Recorder:
         self.modules_read, self._waiting = modules, graph_module
 
     def finish(self) -> None:
-        """Let go of the compiler's own graphs, when the compile is over."""
+        """Release the compiler's graphs when the compile is over."""
         self.story.number_graphs([recording.compile for recording in self.recordings])
         for recording in self.recordings:
             for stack in recording.stacks.values():
@@ -326,7 +326,7 @@ class Recorder:
             joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
     def _border(self, graph_module: GraphModule) -> None:
-        """Take the graph of ATen operators for the successor of Dynamo's."""
+        """Record the ATen graph as the step after Dynamo's graph."""
         fixed = "it writes the graph in ATen operators, which all that follows works on"
         after = Snapshot(graph_module, self._dialect, self._made)
         self._now.steps.append(Step(BORDER, self._now.last, after, fixed))
@@ -381,7 +381,7 @@ def _unwatch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], 
 
 
 class Guarded:
-    """Calls a listener until it raises, which is a remark, and then returns ``answers`` for it."""
+    """Forwards calls to a listener. After its first exception, records a remark and returns ``answers``."""
 
     def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:
         self._listener, self._remarks, self._answers = listener, remarks, answers

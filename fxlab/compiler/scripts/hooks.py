@@ -31,7 +31,7 @@ _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 
 @contextmanager
 def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list[str]]:
-    """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
+    """Report all that ``torch.compile`` does for code that this thread runs in the block to a listener.
 
     Caches of compiled graphs are not read while something is compiled, as a cached graph goes through no
     pass. Backward graphs are compiled at once. The story is that of all threads. Gives the parts that it

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
+from fxlab.compiler.compiling.capture import CAPTURE
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
@@ -87,8 +88,9 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         Parameters
         ----------
         pass_
-            A pass: then its stage is judged against the one below. Left out, the present stage is judged
-            against the graph as Dynamo captured it.
+            A pass: then its stage is judged against the one below; ``"capture"``: the graphs as Dynamo
+            captured them, against a run of the model itself. Left out, the present stage is judged against
+            the graph as Dynamo captured it; where the capture is not the model, that is the answer.
         variants, gradients
             As for :meth:`fxlab.Session.verdict`.
         """
@@ -98,6 +100,11 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
     def _verdict(self, pass_: PassOrName | None, *, variants: Variants, gradients: bool) -> Verdict:
+        capture = self._compiled.compiler.capture
+        if pass_ == CAPTURE:
+            return self._same_capture() if capture is None else capture
+        if pass_ is None and capture is not None and not capture.agrees:
+            return replace(capture, reason=f"{CAPTURE}: {capture.reason}")
         if pass_ is None:
             return super().verdict(variants=variants, gradients=gradients)
         name = self._find(pass_)
@@ -112,6 +119,13 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return self._comparisons.remembered_of_run(
             "verdict of a pass", above, lambda: reference.verdict(stages[above])
         )
+
+    def _same_capture(self) -> Verdict:
+        if self._compiled.compiler.recorded_by:
+            why = "a recorded script does not run the model itself, so its capture is not compared"
+            return Verdict(Status.NOTHING_COMPARED, why, None, {})
+        words = "every bit that the model returns and writes is the same as where Dynamo's graphs compute it"
+        return Verdict(Status.SAME_BITS, words, None, {})
 
     @in_turn
     def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
