@@ -98,7 +98,6 @@ OF_SESSIONS = _OF_BOTH | _by_other_name(
         "apply_all": "optimi(z|s)e enable_all",
         "code": "source",
         "breaks": "graph_breaks",
-        "as_model": "to_model to_module module",
         "compare_stages": "verdicts",
         "explain": "candidates",
         "graph_module": "gm current transformed after",
@@ -251,7 +250,7 @@ ELSEWHERE = _rows(
     ),
     (
         "compile compiled_model",
-        "session.as_model() runs the graphs; fxlab.compile_session(model, inputs) shows Inductor's passes.",
+        "model.compile(backend=fxlab.as_backend(session)); fxlab.compile_session shows Inductor's passes.",
     ),
     (
         "mode method backend",

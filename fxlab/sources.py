@@ -261,6 +261,13 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
     return inputs
 
 
+def module_of_function(function: Any) -> torch.nn.Module:
+    """Return a module that calls a function, and holds the modules that it reads."""
+    from fxlab.tracing.model_code.attributes import module_of
+
+    return module_of(function)
+
+
 def is_session(value: Any) -> TypeGuard[SessionLike]:
     """Tell whether a value is a session, and not a class."""
     # Not asked of the object itself: reading a stage may build it.

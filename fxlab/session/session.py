@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -32,7 +31,6 @@ from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
 from fxlab.sources import ModelLike, divided, is_session, source_of, traced
 from fxlab.transformations import Transformation, offered
-from fxlab.transformations.candidate_filter import node_names
 from fxlab.transformations.registry import as_pass, as_passes, is_pass
 from fxlab.units import listed
 
@@ -392,54 +390,6 @@ class Session(Shortcuts, PassStack):
         return why_not(found, stages[self._switches.stack(below=found.name)], node)
 
     @in_turn
-    def as_test(self, pass_: PassOrName, node: Node | str) -> str:
-        """Write a test of a transformation at one node, as Python.
-
-        Its model is a function of the nodes there, on random inputs of their shapes, and was run: the test
-        passes. If these nodes alone do not suffice, the model and its inputs are arguments of the test; so is
-        a transformation that cannot be written as code, and a comment says where it is defined.
-
-        Parameters
-        ----------
-        pass_
-            The transformation, on or off.
-        node
-            A node of the stage below it, or its name: one that is rewritten, for a test
-            with :func:`fxlab.expect`; or one that is not, for :func:`fxlab.expect_no_match`.
-
-        Returns
-        -------
-        str
-            The test, with its imports.
-
-        Raises
-        ------
-        ValueError
-            If the session does not offer it, it is a compiler's, or says nothing of the node.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse, Session
-        >>> divide = ChangeTrueDivToMulByInverse()
-        >>> session = Session(lambda x: torch.relu(x) / 2, torch.ones(3), passes=[divide])
-        >>> text = session.as_test("change-true-div-to-mul-by-inverse", "truediv")
-        >>> print(text[text.index("def computed") : text.index("def test")].strip())
-        def computed(relu):
-            truediv = relu / 2
-            return truediv
-        """
-        if self.compiled is not None:
-            raise ValueError("Passes of a compiler run inside of it, and cannot be tested alone.")
-        name, (at,) = self._find(pass_), node_names((node,))
-        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        # That file makes sessions, so it is above this one.
-        text: str = import_module("fxlab.session.written_test").written_test(
-            self._offer.limited(name, ()), below, at
-        )
-        return text
-
-    @in_turn
     def changes(self, pass_: PassOrName | None = None) -> Changes:
         """Count what a transformation has changed, or would change if it was switched on.
 
@@ -582,61 +532,6 @@ class Session(Shortcuts, PassStack):
         ]
         facts = saved_file.facts_of(self.original, self.graph_module)
         return saved_file.write(path, facts, [row for row in rows if row["on"] or row["excluded"]])
-
-    def as_model(self, *, check: bool = True) -> nn.Module:
-        """Return a module of the model's own class that shares its parameters and runs graphs.
-
-        It generates, trains and fits into pipelines like the model. Dynamo captures a graph when it is first
-        needed; the passes that are on in this session transform it, and the two are compared. A pass that is
-        switched later acts on the next call, and so does a change of the model: Dynamo's guards decide which
-        graph holds. Code that cannot be captured runs as the model's own; for a whole call, a
-        ``RuntimeWarning`` says why.
-
-        Parameters
-        ----------
-        check
-            Whether a transformed graph is used only if its outputs for the first arguments, and gradients if
-            wanted, equal those of the captured graph, up to rounding (see :meth:`verdict`). If not, passes
-            may change results.
-
-        Returns
-        -------
-        torch.nn.Module
-            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run code eagerly.
-
-        Raises
-        ------
-        ValueError
-            If the session was made of a graph module and so does not know the model; or if its weights are in
-            files.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> from fxlab import RemoveIdentities
-        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
-        >>> session = Session(model, torch.ones(2, 4), passes=[RemoveIdentities()])
-        >>> fast = session.as_model()
-        >>> _ = session.apply("remove-identities")
-        >>> with torch.no_grad():
-        ...     torch.equal(fast(torch.ones(3, 4)), model(torch.ones(3, 4)))
-        True
-        >>> fast.graphs()[["call", "runs", "passes"]].iloc[0].tolist()
-        ['input: float32[3, 4]', 'graph', 'remove-identities']
-        """
-        flag(check, "check")
-        if self._model is None:
-            raise ValueError(
-                f"The session of {type(self.original).__name__} holds a graph alone and does not know the "
-                "model, whose other calls have to be traced. Make one of the module: Session(model, inputs)."
-            )
-        from fxlab.models.weight_files import check_in_memory
-
-        check_in_memory(self.original)
-        from fxlab.deployment import Switched, as_model
-
-        return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
 
     def as_step(self, *, check: bool = True) -> StepLoop:
         """Return a function that trains the model of a step on a batch, by the graph with its passes.

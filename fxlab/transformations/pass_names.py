@@ -55,7 +55,7 @@ def find_names(
     meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
     all_of_them = f"On offer: {', '.join(known) or 'none'}."
     if len(known) > _LISTED:
-        all_of_them = f"{len(known)} are on offer: session.passes, or `fxlab passes`."
+        all_of_them = f"{len(known)} are on offer: session.passes, or `fxlab doctor`."
     raise ValueError(f"{argument}: there is no pass {name!r}. {meant}{all_of_them}")
 
 

@@ -13,8 +13,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 Cell: TypeAlias = "bool | float | str | list[Cell] | None"
 ColumnKind: TypeAlias = Literal[
-    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes", "stage",
-    "picture",
+    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes", "picture",
 ]  # fmt: skip
 Progress: TypeAlias = Literal["none", "pending", "ready", "failed"]
 """Nobody has asked for it, it is on its way, there, or it will not come."""
@@ -41,18 +40,14 @@ class Chart(TypedDict):
 
 
 class Table(TypedDict):
-    """In a column of kind "stage", cells have a sign and words, and then the names of nodes of that stage.
-
-    Cells of kind "picture" are graphs in the DOT language.
-    """
+    """Rows of cells; those of kind "picture" are graphs in the DOT language."""
 
     columns: list[Column]
     rows: list[list[Cell]]
     total: int
     unlinked: NotRequired[list[str]]
     """The first cells of rows that lead nowhere."""
-    leads: NotRequired[Literal["stages", "nodes", "batches"]]
-    """Rows lead to stages, or to nodes that may not be in the graph that is shown."""
+    leads: NotRequired[Literal["stages", "batches"]]
     stages: NotRequired[dict[str, int]]
     """First cell of a row -> the number of the stage that it leads to."""
     numbers: NotRequired[dict[str, int]]
@@ -178,8 +173,6 @@ class Pass(TypedDict):
     reasons: list[Reason]
     note: str
     error: PassError | None
-    isOutdated: NotRequired[bool]
-    """Whether the file that it comes from has changed since it was imported."""
 
 
 class Option(TypedDict):
@@ -202,8 +195,6 @@ class Passes(TypedDict):
     canRedo: bool
     code: NotRequired[str]
     """Python code that makes the stack again."""
-    hasFiles: NotRequired[bool]
-    """Whether passes come from files that may change."""
     fixed: NotRequired[bool]
     """Nothing can be switched: there is no kernel."""
     made: NotRequired[list[str]]
@@ -249,14 +240,6 @@ class ShownRewrite(TypedDict):
     isExcluded: bool
 
 
-class Relaxation(TypedDict):
-    """A pass with another pattern, which applies where the former one nearly did."""
-
-    words: str
-    source: str
-    """Python that makes it."""
-
-
 class ShownNearMiss(TypedDict):
     """A place at which a pass does not apply, and how far it comes there."""
 
@@ -265,42 +248,6 @@ class ShownNearMiss(TypedDict):
     node: str
     """The node to look at."""
     roles: dict[str, Role]
-    relaxed: list[Relaxation]
-
-
-class Chip(TypedDict):
-    """A number or an argument of a pattern, and its choices."""
-
-    key: str
-    words: str
-    chosen: str
-    options: list[str]
-
-
-class ReplacedBy(TypedDict):
-    """A function that would take the place of a pattern's matches, compared with them by value."""
-
-    words: str
-    canAdd: bool
-    """Whether it was found to return the same wherever it would be put."""
-
-
-class OthersFound(TypedDict):
-    """The places that are like some nodes."""
-
-    nodes: list[str]
-    """The nodes, with those between them if they were asked for."""
-    pattern: str
-    source: str
-    """Python that makes the pattern, and the pass if there is a replacement."""
-    chips: list[Chip]
-    count: int
-    """The number of places, with that of the nodes."""
-    modules: list[Content]
-    """The number of places in each module."""
-    stage: int
-    roles: dict[str, Role]
-    replaced: ReplacedBy | None
 
 
 # Details of the selection.

@@ -204,13 +204,12 @@ def test_memory_of_a_step_is_what_the_device_measures(device, ids):
     assert temporary + given == pytest.approx(told, rel=0.1)
 
 
-def test_generated_code_is_judged_and_its_kernels_are_named(device, ids):
+def test_generated_code_is_judged(device, ids):
     model = made(device)
     session = fxlab.compile_session(model, ids)
     session.generate_code()
     assert session.verdict().agrees, session.verdict()
     assert fxlab.first_divergence(session) is None
-    assert len(session.kernels())
 
 
 def test_stages_of_training_are_judged(device, ids):
@@ -243,7 +242,8 @@ def test_generate_gives_the_tokens_of_eager(device):
     expected = model.generate(prompt, **options)
     session = fxlab.Session(model, {"input_ids": prompt})
     session.apply(fxlab.MergeLinears())
-    assert torch.equal(session.as_model().generate(prompt, **options), expected)
+    model.compile(backend=fxlab.as_backend(session))
+    assert torch.equal(model.generate(prompt, **options), expected)
 
 
 def test_parts_of_a_model_on_two_devices(device, ids):

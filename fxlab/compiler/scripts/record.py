@@ -254,7 +254,7 @@ def alone(active: threading.Lock, function: str) -> Iterator[None]:
     if not active.acquire(blocking=False):
         raise RuntimeError(
             f"{function}: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended; one that FXLAB_RECORD asks for ends with the process."
+            "Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with the process."
         )
     try:
         yield

@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
+from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.units import counted
 
@@ -117,7 +118,7 @@ class Capture:
         kept, inputs = model_graph(graph_module, example_inputs, running_modules())
         are_fake = any(isinstance(value, FakeTensor) for value in inputs)
         self._graphs.append(CapturedGraph(kept, None if are_fake else inputs, break_after(graph_module)))
-        return graph_module.forward
+        return runnable(graph_module)
 
     def __repr__(self) -> str:
         return f"<Capture: {len(self._graphs)} graph{'s' * (len(self._graphs) != 1)}>"

@@ -1,6 +1,6 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import isroutine
 
@@ -10,16 +10,15 @@ from torch.nn import Module
 
 from fxlab.checks import check_is, flag
 from fxlab.graphs.reordering import reordering
-from fxlab.models.all_ranks import inputs_of_all_ranks, of_all_ranks
 from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.ranks import is_in_fake_group, ranks_together
-from fxlab.models.running import Inputs, given_arguments, named_arguments
+from fxlab.models.ranks import ranks_together
+from fxlab.models.running import Inputs
 from fxlab.models.settings import NumericSettings
 from fxlab.models.weight_files import are_in_files
 from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
-from fxlab.validation.outputs.input_variants import Variants, named_inputs
+from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
@@ -164,18 +163,13 @@ class Reference:
         gradients: bool = False,
     ) -> None:
         check_is(torch.nn.Module, original, "original")
-        self._is_of_all_ranks = isinstance(original, GraphModule) and is_in_fake_group(original)
-        run = self._as_run(original, "original")
-        check_runs(run, "original")
+        check_runs(original, "original")
         if flag(gradients, "gradients") and are_in_files(original):
             raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
-        self.original = run
+        self.original = original
         self.inputs = named_inputs(original, inputs, variants)
         """The inputs of the models, by name."""
-        if self._is_of_all_ranks:
-            for name, given in self.inputs.items():
-                by_name = named_arguments(original, *given_arguments(given))
-                self.inputs[name] = inputs_of_all_ranks(original, by_name)  # type: ignore[arg-type]
+        self._asks_others = variants is not False
         self._compares_gradients = gradients
         self._settings: NumericSettings | None = None
         self._kept_runs: dict[str, Runs] = {}
@@ -190,18 +184,6 @@ class Reference:
             self._settings = now
         return self._kept_runs
 
-    def _as_run(self, model: torch.nn.Module, name: str) -> torch.nn.Module:
-        """Return a model as it is run: a graph of a fake process group by all ranks, in this process."""
-        if not self._is_of_all_ranks or not isinstance(model, GraphModule):
-            return model
-        try:
-            return of_all_ranks(model)
-        except ValueError as error:
-            raise ValueError(
-                f"{name}: the process group is fake and exchanges nothing, and its ranks cannot run in this "
-                f"process: {error} Run it in a group of gloo or nccl."
-            ) from None
-
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)
         trained = {name: name for name in trained_parameters(graph)} if self._compares_gradients else None
@@ -210,14 +192,15 @@ class Reference:
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
         check_is(torch.nn.Module, transformed, "transformed")
-        transformed = self._as_run(transformed, "transformed")
         check_runs(transformed, "transformed")
         with ranks_together(self.original, transformed):
             return self._verdict(transformed)
 
     def _verdict(self, transformed: torch.nn.Module) -> Verdict:
         if len(self._runs) == 1:
-            return self._comparison(next(iter(self._runs)), transformed).verdict()
+            name = next(iter(self._runs))
+            only = self._comparison(name, transformed).verdict()
+            return self._of_others(only, {name: only})
         found: dict[str, Verdict] = {}
         not_compared: dict[str, str] = {}
         for name, runs in self._runs.items():
@@ -239,11 +222,18 @@ class Reference:
         if not found:
             reasons = "; ".join(dict.fromkeys(not_compared.values()))
             raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
-        return _worst(found, not_compared)
+        return self._of_others(_worst(found, not_compared), found)
+
+    def _of_others(self, worst: Verdict, found: Mapping[str, Verdict]) -> Verdict:
+        """Return the answer; no success if other inputs were asked for, and none could be compared."""
+        others = (verdict for name, verdict in found.items() if name != GIVEN)
+        if not (self._asks_others and worst.agrees) or any(each.agrees for each in others):
+            return worst
+        why = f"of {len(self.inputs) - 1} other inputs none could be compared; on those given: {worst.reason}"
+        return replace(worst, status=Status.NOTHING_COMPARED, reason=why)
 
     def compare(self, transformed: torch.nn.Module) -> RunsCompared:
         """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
-        transformed = self._as_run(transformed, "transformed")
         check_runs(transformed, "transformed")
         return self._comparison(next(iter(self._runs)), transformed)
 
