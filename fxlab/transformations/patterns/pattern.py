@@ -202,7 +202,7 @@ class Pattern:
         return base if capture is not None and capture.kind in (ANY, NUMBER) else None
 
     def is_computed(self, value: Any) -> bool:
-        """Tell whether a value is a dtype or a power of a number that the pattern computes, as in a division."""
+        """Tell whether a value is a dtype, or a power of a number that the pattern computes (a division)."""
         if isinstance(value, Term) and value.name == "dtype":
             return True
         if not isinstance(value, Term) or value.name != "pow" or not is_number(value.args["exponent"]):
