@@ -48,7 +48,7 @@ def fxlab_compare(request: pytest.FixtureRequest) -> Iterator[Callable[..., Comp
         from fxlab import compare
 
         made.append(compare(*args, **options))
-        made[-1].assert_same()
+        assert made[-1], str(made[-1])
         return made[-1]
 
     yield compared
@@ -74,6 +74,8 @@ def fxlab_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Sess
 
 
 def _write_reports(request: pytest.FixtureRequest, made: Sequence[Session | Comparison]) -> None:
+    from fxlab import Session, report
+
     option = request.config.getoption("--fxlab-reports")
     if option is None or not request.node.stash.get(_FAILED, False):
         return
@@ -86,6 +88,6 @@ def _write_reports(request: pytest.FixtureRequest, made: Sequence[Session | Comp
         file = folder / f"{name}{f'-{number}' if len(made) > 1 else ''}.html"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            each.report(file)
+            report(each if isinstance(each, Session) else each.session, file)
         except Exception as error:  # a report is no reason for another failure
             warnings.warn(f"There is no report of {name}: {error}", stacklevel=1)

@@ -103,6 +103,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
         stages.append(_Stage(candidate, names))
         passes.append(Candidate(name, candidate, parted, one.description))
     session = Session(reference, inputs, passes=passes)
+    session._is_comparison = True
     session.apply(*passes)
     return session
 
@@ -120,6 +121,7 @@ def session_of_ranks(graphs: Sequence[GraphModule]) -> Session:
         words = f"another rank: the first collective that differs is {first}" if first else "another rank"
         passes.append(Candidate(f"rank {number}", copied, frozenset(rows["node"]), words))
     session = Session(copies[0], passes=passes)
+    session._is_comparison = True
     session.apply(*passes)
     return session
 

@@ -183,7 +183,7 @@ def _tried(pass_: Transformation, case: _Case, code: str | None) -> _Case:
     if isinstance(pass_, CandidatePass) and (count := len(session.rewrites(pass_))) != 1:
         raise ValueError(f"{count} places are rewritten there")
     text = canonical_text(session.graph_module)
-    if text == canonical_text(session.original) and not session.transformed_nodes().size:
+    if text == canonical_text(session.original) and not session._internals.transformed_nodes().size:
         raise ValueError("it changes nothing there")
     expect(pass_, model, inputs, text)
     return _Case(case.source, case.model, case.inputs, text)

@@ -47,5 +47,5 @@ class MeasuredOverlays:
 
     def _known(self) -> dict[str, Overlay]:
         """Return the overlays that a person has made, and those that the session knows by itself."""
-        own = self._session.compiled.overlays() if self._session.compiled else []
+        own = compiled.overlays() if (compiled := self._session._internals.compiled) else []
         return {overlay.name: overlay for overlay in own} | self._own

@@ -59,7 +59,7 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             model, inputs = traced(source, options)
         with progress.step("passes"):
             session, differences = _loaded_session(options.session, model, inputs, passes)
-        if left := [name for name in named if not session.is_on(name)]:
+        if left := [name for name in named if not session._internals.is_on(name)]:
             raise CommandError(
                 f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
                 "leave it out to judge others."

@@ -45,6 +45,7 @@ class PassRecord(OneBlock):
     _functions: tuple[FunctionType, ...] = field(init=False)
     _function = "record_passes"
 
+    @property
     def table(self) -> pd.DataFrame:
         """List the graphs: a row for each.
 

@@ -22,13 +22,13 @@ from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mis
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
+from fxlab.hints import nearest
 from fxlab.node_info import line_of, target_text
-from fxlab.other_names import nearest
 from fxlab.overlays import Overlay
-from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
+from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
@@ -64,9 +64,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         As given.
     """
 
-    @property
-    def compiled(self) -> CompileSession:
-        """The session itself."""
+    def _as_compiled(self) -> CompileSession:
         return self
 
     @property
@@ -87,7 +85,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
-        self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
+        self, pass_: Pass | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
         """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.
 
@@ -104,7 +102,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         except NothingReturnedError:  # as Dynamo's graph after a break may
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
-    def _verdict(self, pass_: PassOrName | None, *, variants: Variants, gradients: bool) -> Verdict:
+    def _verdict(self, pass_: Pass | None, *, variants: Variants, gradients: bool) -> Verdict:
         if pass_ is None:
             return super().verdict(variants=variants, gradients=gradients)
         name = self._find(pass_)
@@ -158,7 +156,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return pd.DataFrame(rows, columns=["node", "operator", "mistake", "place"]).set_index("node")
 
     @in_turn
-    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell where the patterns of a pass have matched, or nearly; see :meth:`fxlab.Session.explain`."""
         if isinstance(pass_, str) and pass_ in self.unchanged:
             return self._explained_unchanged(pass_)
@@ -171,7 +169,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return {name: table for name, table in tables.items() if len(table)}
 
     @in_turn
-    def patterns(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def patterns(self, pass_: Pass | None = None) -> pd.DataFrame:
         """List the patterns of the compiler's passes, as they are registered with this torch.
 
         Parameters
@@ -196,9 +194,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return patterns_table(self._tried(pass_))
 
     @in_turn
-    def pattern_graphs(
-        self, pattern: str | None = None, *, pass_: PassOrName | None = None
-    ) -> list[GraphModule]:
+    def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
         An operator that may be one of several is the first of them, a list of any length has one element, and
@@ -213,7 +209,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
-        self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
+        self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
         """Tell how far patterns match at a node, and the reason of a failure, as of the time the pass ran.
 
@@ -256,7 +252,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return found
         return not_tried(tried, nodes[name], pattern)
 
-    def _tried(self, pass_: PassOrName | None) -> list[Tried]:
+    def _tried(self, pass_: Pass | None) -> list[Tried]:
         tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
         if pass_ is None:
             return tried
@@ -433,16 +429,17 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
-                lines += ["session.generate_code()"] if self.is_on(pass_) else []
-            elif not self.is_on(pass_):
+                lines += ["session.generate_code()"] if self._internals.is_on(pass_) else []
+            elif not self._internals.is_on(pass_):
                 lines.append(f"session.revert({pass_.name!r})")
             lines += [
-                f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)
+                f"session.exclude({pass_.name!r}, {candidate[0]!r})"
+                for candidate in self._internals.excluded(pass_)
             ]
         return "\n".join([*lines, ""])
 
     def __repr__(self) -> str:
-        on = sum(map(self.is_on, self.passes))
+        on = sum(map(self._internals.is_on, self.passes))
         return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
 
 

@@ -88,6 +88,7 @@ class Capture:
         self._graphs.clear()
         self._noted_before = reasons_noted()
 
+    @property
     def table(self) -> pd.DataFrame:
         """Return a row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that
         ends it.
