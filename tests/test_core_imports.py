@@ -55,3 +55,42 @@ def test_a_graph_needs_neither_the_tracer_nor_dynamo():
     for use, (_, most) in USES.items():
         assert [name for name in imported[use] if name.startswith(heavy)] == [], use
         assert len([name for name in imported[use] if name.partition(".")[0] == "fxlab"]) <= most, use
+
+
+FIRST_PICTURE = """
+    import json, sys
+    import torch
+    import torch._dynamo.source  # torch's own symbols for sizes need it
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x, mask):
+            return self.a(x) * mask[:, None] + self.b(x.flip(0)).view(x.shape[0], -1)
+
+    before = {*sys.modules}
+    import fxlab
+    traced = fxlab.symbolic_trace(Model(), (torch.ones(3, 4), torch.ones(3)))
+    assert "Linear" in fxlab.draw(traced).svg
+    print(json.dumps(sorted({*sys.modules} - before)))
+"""
+
+
+@pytest.mark.slow
+def test_a_first_picture_needs_neither_tables_nor_compilers():
+    program = textwrap.dedent(FIRST_PICTURE)
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    imported = json.loads(run.stdout)
+    heavy = (
+        "torch._dynamo",
+        "torch._inductor",
+        "torch.export",
+        "networkx",
+        "pandas",
+        "transformers",
+        "IPython",
+    )
+    assert [name for name in imported if name.startswith(heavy)] == []
+    assert len(imported) <= 290

@@ -413,8 +413,9 @@ def _holds_modules(group: Group) -> bool:
 
 def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:
     """Return each pair once, in order; the second of each is ``below`` a number."""
-    # One number for each pair, as numpy takes ten times as long to sort rows.
-    return np.stack(np.divmod(np.unique(first * below + second), below), axis=1)
+    # One number for each pair, as numpy takes ten times as long to sort rows; `np.unique` imports numpy.ma.
+    numbers = np.sort(first * below + second)
+    return np.stack(np.divmod(numbers[np.diff(numbers, prepend=-1) > 0], below), axis=1)
 
 
 def _check_group(hierarchy: Hierarchy, path: str) -> None:

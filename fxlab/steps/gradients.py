@@ -45,6 +45,8 @@ class Recorded:
     """The buffers that a step writes."""
     layouts: Mapping[str, Layout]
     """The layouts of parameters and buffers that are spread over ranks."""
+    storage: Mapping[str, torch.layout]
+    """The storage layouts of gradients: those of ``nn.Embedding(sparse=True)`` are sparse."""
 
 
 def hooks_of(model: nn.Module) -> dict[str, tuple[Callable[..., Any], ...]]:
@@ -173,7 +175,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
     for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
         value.requires_grad_(parameter.requires_grad)
     buffers = {name: local_part(value) for name, value in model.named_buffers()}
-    gradients: list[str] = []
+    storage: dict[str, torch.layout] = {}
 
     def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
         at = len(parameters)
@@ -183,7 +185,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         given = batch.with_tensors(tensors[at + len(buffers) :])
         with Watch(graph), lists_followed(), eager_losses():
             loss, found, after = forward(own, state, given, Places(graph))
-        gradients.extend(found)
+        storage.update({name: value.layout for name, value in found.items()})
         return [loss, *found.values(), *after.values(), *own.values()]
 
     # The schemas of some operators do not declare their writes of running statistics.
@@ -213,8 +215,9 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
             f"The forward pass writes the parameter {changed}, as an embedding with max_norm does, and a "
             "step has one new value of it: that of the optimizer. Write it outside of the step."
         )
+    layouts = forward.sharding.layouts
     return Recorded(
-        module.graph, module, parameters, buffers, batch, tuple(gradients), written, forward.sharding.layouts
+        module.graph, module, parameters, buffers, batch, tuple(storage), written, layouts, storage
     )
 
 

@@ -182,13 +182,28 @@ class StepLoop:
         parameters = dict(model.named_parameters())
         for output, value in found.items():
             if output in held.record.outputs.written:
-                values[held.record.outputs.written[output]].copy_(value)
+                name = held.record.outputs.written[output]
+                own = values[name]
+                if (own.shape, own.dtype, own.layout) == (value.shape, value.dtype, torch.strided):
+                    own.copy_(value)
+                else:
+                    self._replace(held.inputs[name], value)
             elif output.startswith("grad of ") and optimizer is None:
                 _accumulate(parameters[output.removeprefix("grad of ")], value)
         if optimizer is not None:
             for output, (key, name) in held.record.outputs.made.items():
                 optimizer.state[parameters[name]][key] = _beside(parameters[name], found[output].clone())
             optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler looks whether there was a step
+
+    def _replace(self, meaning: StepInput, value: torch.Tensor) -> None:
+        """Write a value that is sparse, and so shares no memory with the input, or has another size."""
+        model, optimizer = self._record.model, self._record.optimizer
+        if meaning.kind == "state" and optimizer is not None:
+            key = meaning.target.removesuffix(f" of {meaning.owner}")
+            parameter = model.get_parameter(meaning.owner)
+            optimizer.state[parameter][key] = _beside(parameter, value.clone())
+        else:
+            dict((*model.named_parameters(), *model.named_buffers()))[meaning.target].copy_(value)
 
 
 def _beside(parameter: nn.Parameter, part: torch.Tensor) -> torch.Tensor:
@@ -203,6 +218,8 @@ def _accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
     gradient = _beside(parameter, gradient)
     if parameter.grad is None:
         parameter.grad = gradient.clone()
+    elif parameter.grad.is_sparse and not gradient.is_sparse:
+        parameter.grad = gradient + parameter.grad
     else:
         parameter.grad.add_(gradient)
 

@@ -170,7 +170,8 @@ def _recorded_step(
             if update is not None:
                 parameters = {name: passes.parameters[name] for name in update.names}
                 trained = [name for name in passes.gradients if name in parameters]
-                updated = recorded_update(update, parameters, trained, passes.layouts)
+                storage = {name: passes.storage[name] for name in trained}
+                updated = recorded_update(update, parameters, storage, passes.layouts)
         joined = _Joined(passes, updated, update)
         step = fx.GraphModule(joined.attributes, joined.graph, f"{type(model).__name__}Step")
         ensure_picklable(step)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.overrides import TorchFunctionMode
 
 from fxlab.checks import unexpected
 from fxlab.exchanged import exchanged
@@ -124,7 +125,8 @@ class Update:
         ]
         own = _keys_of(_attributes_of(self._optimizer))
         own.pop("self._opt_called", None)  # which schedulers look at
-        return repr(settings), tuple(self.state()), tuple(own.items())
+        state = ((slot, v.shape, v.dtype, v.layout, v.device) for slot, v in self.state().items())
+        return repr(settings), tuple(state), tuple(own.items())
 
     def run(
         self,
@@ -255,18 +257,18 @@ class Updated:
 def recorded_update(
     update: Update,
     parameters: Mapping[str, torch.Tensor],
-    have_gradients: Sequence[str],
+    gradients_in: Mapping[str, torch.layout],
     spread: Container[str] = (),
 ) -> Updated:
     """Record the update of parameters.
 
     It is recorded on fake tensors: numbers that an optimizer reads, such as the count of steps, become
     symbols, so that the graph computes with them as the optimizer's own Python does. Of parameters that are
-    ``spread`` over ranks it has the parts of this rank. Raises TraceError if the optimizer branches on values
-    that it reads.
+    ``spread`` over ranks it has the parts of this rank. ``gradients_in``: the storage layouts of gradients,
+    by the parameters that have one. Raises TraceError if the optimizer branches on values that it reads.
     """
     state, slots = update.state(), list[Slot]()
-    gradients = {name: parameters[name] for name in have_gradients}  # of the same shapes and dtypes
+    gradients = {name: parameters[name] for name in gradients_in}  # of the same shapes and dtypes
 
     def run_with(numbers: Mapping[str, torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -277,7 +279,10 @@ def recorded_update(
             held = {slot: next(rest) for slot in state}
             rates = {name: next(rest) for name in numbers}
             given = {name: rate if update.is_tensor(name) else rate.item() for name, rate in rates.items()}
-            after = update.run(own, grads, held, given)
+            layouts = {grads[name]: layout for name, layout in gradients_in.items()}
+            layouts |= {held[slot]: value.layout for slot, value in state.items()}
+            with _StorageLayouts(layouts, update):
+                after = update.run(own, grads, held, given)
             slots.extend(after)
             return [*own.values(), *after.values()]
 
@@ -377,6 +382,44 @@ def _square_roots_of_symbols() -> Iterator[None]:
 
     with exchanged(math, {"sqrt": made}):
         yield
+
+
+_ASKS_LAYOUT = tuple(
+    getattr(torch.Tensor, name).__get__ for name in ("layout", "is_sparse", "is_sparse_csr", "is_mkldnn")
+)
+_SPARSE_PARTS = frozenset({
+    "coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "_indices", "_values",
+    "_nnz", "sparse_dim", "dense_dim", "sparse_mask", "to_dense", "to_sparse",
+})  # fmt: skip
+
+
+class _StorageLayouts(TorchFunctionMode):
+    """Answers which tensors are sparse, while an update is recorded on dense ones.
+
+    Torch does not functionalize sparse tensors; the graph computes with them. An update that reads their
+    parts is refused.
+    """
+
+    def __init__(self, layouts: Mapping[torch.Tensor, torch.layout], update: Update) -> None:
+        super().__init__()
+        self._layouts, self._name = layouts, update.class_name
+        self._is_dense = all(layout is torch.strided for layout in layouts.values())
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not self._is_dense:
+            if func in _ASKS_LAYOUT and args[0] in self._layouts:
+                layout = self._layouts[args[0]]
+                return func(torch.empty(0, layout=layout))
+            if getattr(func, "__name__", "") in _SPARSE_PARTS:
+                raise TraceError(
+                    f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True), and the step of "
+                    f"{self._name} reads the parts of a sparse tensor ({func.__name__}), which a graph of a "
+                    "training step does not have. Trace without the optimizer, and let it do its step by "
+                    "itself, or make the gradient dense (sparse=False)."
+                )
+        return func(*args, **(kwargs or {}))
 
 
 class _NeedsNumberError(Exception):

@@ -86,6 +86,7 @@ OVERRIDDEN = {
     ),
     "torch.fx.experimental.symbolic_shapes.ShapeEnv": (
         "_evaluate_expr",
+        "_get_user_frame",
         "_log_real_tensor_propagation",
         "create_symbol",
         "evaluate_sym_node",

@@ -120,6 +120,68 @@ def test_without_an_optimizer_gradients_are_added_as_backward_adds_them():
         assert p.grad is None or same_bits(p.grad, q.grad)
 
 
+class Counts(torch.nn.Module):
+    """Two embeddings of which one has sparse gradients, in a bag."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.EmbeddingBag(9, 4, sparse=True)
+        self.kinds = torch.nn.Embedding(3, 4)
+
+    def forward(self, x):
+        return self.words(x) + self.kinds(x[:, 0] % 3)
+
+
+class Pile(torch.optim.Optimizer):
+    """Keeps all gradients, in a state that grows, and steps twice as far by those that are sparse."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            gradient, state = parameter.grad, self.state[parameter]
+            if not gradient.is_sparse:
+                state["all"] = torch.cat([*([state["all"]] if "all" in state else []), gradient[None]])
+                gradient = state["all"].sum(0)
+            parameter.add_(gradient, alpha=-0.2 if gradient.is_sparse else -0.1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.2, foreach=True),
+        Pile,
+    ],
+)
+def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(make):
+    torch.manual_seed(0)
+    model = Counts()
+    other = copy.deepcopy(model)
+    optimizer, other_optimizer = make(model.parameters()), make(other.parameters())
+    data = [torch.randint(0, 9, (5, 3)) for _ in range(4)]
+    train = fxlab.training_session(model, data[0], squared, optimizer=optimizer).as_step()
+    for x in data:
+        train(x)
+        other_optimizer.zero_grad()
+        squared(other(x)).backward()
+        other_optimizer.step()
+    same_training(model, other, optimizer, other_optimizer)
+
+
+def test_an_optimizer_that_takes_sparse_gradients_apart_is_refused_for_that_reason():
+    model = Counts()
+    with pytest.raises(fxlab.TraceError, match=r"gradient is sparse .* reads the parts .*\(coalesce\)"):
+        fxlab.trace_step(
+            model,
+            torch.ones(2, 3, dtype=torch.long),
+            squared,
+            optimizer=torch.optim.Adagrad(model.parameters()),
+        )
+
+
 def test_steps_inside_inference_mode_leave_tensors_that_train_outside_of_it():
     model, x = blocks(1)
     optimizer = torch.optim.AdamW(model.parameters())

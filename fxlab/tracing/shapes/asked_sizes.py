@@ -163,6 +163,9 @@ class ModelSizes(ShapeEnv):
         finally:
             self._is_giving_up = False
 
+    def _get_user_frame(self) -> None:
+        """Return no frame: traces note where sizes are asked for, and a search imports torch's exporter."""
+
     def _log_real_tensor_propagation(self, question: Any, answer: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
 
