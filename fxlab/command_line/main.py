@@ -20,8 +20,6 @@ from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
 from fxlab.command_line.progress import plain_warnings
-from fxlab.other_names import OF_FXLAB, meant, own_name
-from fxlab.public_calls import alike
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
@@ -57,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(own)
     if unknown:
         near = get_close_matches(unknown[0].partition("=")[0], options.known_options, n=2, cutoff=0.75)
-        hint = f".{meant(near)}" if near else ""
+        hint = f". Did you mean {' or '.join(near)}?" if near else ""
         if options.command == "compile":
             hint = "; put those of the script behind --"
         elif getattr(options, "passes", None) and not near:
@@ -94,7 +92,7 @@ _NAMED_OTHERWISE = {
 }
 """Commands whose file or function is not of their name."""
 
-_OF_OTHER_PROGRAMS = OF_FXLAB | {
+_OF_OTHER_PROGRAMS = {
     word: command
     for command, words in {
         "benchmark": "time",
@@ -116,7 +114,7 @@ def _command_of(word: str) -> str:
     known = ["compare", "compile", "doctor", "report", "trace", *_NAMED_OTHERWISE]
     if word in known or word.startswith("-"):
         return word
-    found = own_name(word.replace("-", "_"), _OF_OTHER_PROGRAMS, dict.fromkeys(known, True)) or word
+    found = _OF_OTHER_PROGRAMS.get(word.replace("-", "_"), word)
     return found if found in known else word
 
 
@@ -172,7 +170,7 @@ class _Parser(argparse.ArgumentParser):
             name, equals, value = word.partition("=")
             other = name.removeprefix("--").replace("-", "_")
             if name.startswith("--") and not any(each.startswith(name) for each in known.values()):
-                name = known.get(_OPTIONS.get(other, alike(other, known)), name)
+                name = known.get(_OPTIONS.get(other, other), name)
             own.append(f"{name}{equals}{value}")
         return super().parse_known_args(own, namespace)
 

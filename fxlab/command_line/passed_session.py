@@ -116,10 +116,9 @@ def chosen_names(words: str, offered: Sequence[Transformation | str]) -> list[st
         raise CommandError(
             f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
-    from fxlab.transformations.pass_names import find_names
+    from fxlab.transformations.pass_names import no_such_pass
 
     given = [word.strip() for word in words.split(",") if word.strip()]
-    with ends_with(ExitCode.BAD_USAGE, ValueError):
-        found = [find_names(word, offered, "--passes", by_prefix=True) for word in given]
-    chosen = {name for each in found for name in each}
-    return [name for name in names if name in chosen]
+    if unknown := [word for word in given if word not in names]:
+        raise CommandError(str(no_such_pass(unknown[0], names, "--passes")))
+    return [name for name in names if name in given]

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """List the nodes of a model's graph, with passes applied."""
+    from fxlab.graphs.nodes import nodes as nodes_of
+
     shown = ["op", "target", "module", "class", "shape", "dtype", "marks"]
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
         with ends_with(ExitCode.BAD_USAGE, ValueError, hint="(--module)"):
-            return session.nodes(module=options.module)
+            return nodes_of(session, module=options.module)
 
     return _answer(options, "nodes", table, shown)
 
@@ -78,22 +80,27 @@ def _answer(
 
 def draw(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Draw the graph of a model, with passes applied and their nodes highlighted."""
+    from fxlab.drawing.drawing import draw
+
     chosen = chosen_passes(options.passes)
     with Progress(3 + len(chosen[1]), verbose=options.verbose) as progress:
         session, source = session_with_passes(options, progress, chosen)
         with progress.step("draw"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o, --open)"):
-            drawing = session.draw(options.output, highlight=[*session.applied], opened=options.open)
+            drawing = draw(session, highlight=[*session.applied], opened=options.open)
+            drawing.save(options.output)
     facts = {**of_graphs(session, source.words), "boxes": len(drawing.view.boxes), "picture": options.output}
     return Answer(facts), ExitCode.DONE
 
 
 def benchmark(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Time a model alone, or with each of the passes and with all of them."""
+    from fxlab.validation import benchmark
+
     passes, names = chosen_passes(options.passes)
     with Progress(3, verbose=options.verbose) as progress:
         session, source = session_with_passes(options, progress, (passes, []))
         with progress.step("time"), ends_with(ExitCode.BAD_USAGE, ValueError):
-            times = session.benchmark(passes=names, each=True, rounds=options.rounds, warmup=options.warmup)
+            times = benchmark(session, passes=names, each=True, rounds=options.rounds, warmup=options.warmup)
     table = times.table
     table["time"] = [f"{seconds * 1000:.3g} ms" for seconds in table["time"]]
     return Answer(of_graphs(session, source.words), {"times": table}), ExitCode.DONE
@@ -101,13 +108,15 @@ def benchmark(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
 def bisect(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Find the pass, and the rewrite in it, with which a model is different."""
+    from fxlab.validation import bisect
+
     chosen = chosen_passes(options.passes)
     if not chosen[1]:
         raise CommandError("--passes: expected names of passes, or `all`.")
     with Progress(3 + len(chosen[1]), verbose=options.verbose) as progress:
         session, source = session_with_passes(options, progress, chosen)
         with progress.step("bisect"), ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError):
-            found = session.bisect()
+            found = bisect(session)
     facts = {**of_graphs(session, source.words), "agrees": found is None}
     if found is None:
         return Answer(facts), ExitCode.DONE

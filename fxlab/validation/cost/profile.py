@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,14 +21,11 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.results import Result
 from fxlab.sources import Model, SessionLike, graph_of, inputs_of, inputs_or_examples, module_of, resolved
-from fxlab.units import with_unit
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
 from fxlab.values.tensors import tensor_leaves
-
 
 COLUMNS = (
     "op", "target", "module_path", "time", "share", "flops", "parameters", "bytes_in", "bytes_out",
