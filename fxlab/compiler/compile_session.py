@@ -89,7 +89,7 @@ def compile_session(
     if backend != "inductor":
         raise ValueError(
             f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
-            "fxlab.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
+            "fxlab.compiler.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
         )
     if options is not None and not isinstance(options, Mapping):
         raise unexpected("options", "a mapping of Inductor's settings", options)
@@ -108,7 +108,7 @@ def compile_session(
         if not isinstance(model, nn.Module):
             raise TypeError(
                 "inputs: expected what the function is called with, as a tuple or by name. What a run of "
-                "yours compiles is recorded by `with fxlab.record_compile() as record:`."
+                "yours compiles is recorded by `with fxlab.compiler.record_compile() as record:`."
             )
         from fxlab.tracing import example_inputs
 

@@ -59,7 +59,7 @@ def compare_collectives(ranks: Sequence[Model] | Mapping[int, Model]) -> pd.Data
     ...     return functional.wait_tensor(functional.all_reduce(x, "sum", "0"))
     >>> def second(x):
     ...     return functional.wait_tensor(functional.all_reduce(x, "max", "0"))
-    >>> table = fxlab.compare_collectives([torch.fx.symbolic_trace(each) for each in (first, second)])
+    >>> table = fxlab.steps.compare_collectives([torch.fx.symbolic_trace(each) for each in (first, second)])
     >>> table[["rank", "change", "expected", "found"]].values.tolist()
     [[1, 'changed', 'all_reduce (sum)', 'all_reduce (max)']]
     """

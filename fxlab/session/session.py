@@ -492,7 +492,7 @@ class Session(PassStack):
             If a compiler makes its stages.
         """
         if self._as_compiled() is not None:
-            raise TypeError("A compile is not copied. Compile again: fxlab.compile_session(model, inputs).")
+            raise TypeError("A compile is not copied. Compile again: fxlab.compiler.compile_session(model, inputs).")
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         PassStack.__init__(other, self.original, self._offer.copy(), self._history)

@@ -141,10 +141,10 @@ def _test(
     given = f"{made}, {case.model}, {case.inputs}"
     if code is None:
         text = textwrap.indent(case.expected.replace("\\", r"\\").replace('"""', r"\"\"\""), " " * 8)
-        call = f'    fxlab.expect({given}, """\n{text}\n    """)\n'
+        call = f'    fxlab.testing.expect({given}, """\n{text}\n    """)\n'
     else:
         reason = f', code="{code}"' if code else ""
-        call = f"    fxlab.expect_no_match({given}{reason})\n"
+        call = f"    fxlab.testing.expect_no_match({given}{reason})\n"
     return [case.source, f"def test_{what}({', '.join(needed)}):\n{about}{call}"]
 
 

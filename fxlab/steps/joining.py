@@ -56,7 +56,7 @@ def joined_step(
     >>> aot_module(model, fw_compiler=keep, bw_compiler=keep)(torch.ones(3, 4)).sum().backward()
     >>> names = [name for name, _ in model.named_parameters()]
     >>> inputs = [node.name for node in graphs[0].graph.find_nodes(op="placeholder")]
-    >>> step = fxlab.joined_step(*graphs, dict(zip(inputs, names)))
+    >>> step = fxlab.steps.joined_step(*graphs, dict(zip(inputs, names)))
     >>> [node.name for node in step.graph.find_nodes(op="placeholder")]
     ['primals_1', 'primals_2', 'primals_3', 'tangents_1']
     >>> list(step.graph.output_node().args[0])

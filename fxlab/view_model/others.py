@@ -191,7 +191,7 @@ def found_others(
         if len(roles) < _MOST_ROLES:
             roles |= dict.fromkeys(map(clip, names), "fits")
     roles |= dict.fromkeys(map(clip, chosen), "picked")
-    source = with_imports(others.pattern, "matches = fxlab.find_matches(session.graph_module, pattern)")
+    source = with_imports(others.pattern, "matches = fxlab.rewriting.find_matches(session.graph_module, pattern)")
     replaced: ReplacedBy | None = None
     if replacement.strip():
         try:

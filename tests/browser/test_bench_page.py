@@ -102,7 +102,7 @@ def test_rewrites_are_stepped_through_excluded_and_applied_up_to_one(
     expect(inspector.locator(".fxi-role-picked").first).to_be_visible()
     press(page, bar, "Copy as a test")
     written = inspector.get_by_role("region", name="Test", exact=True)
-    expect(written.get_by_role("group", name="Python")).to_contain_text("fxlab.expect(")
+    expect(written.get_by_role("group", name="Python")).to_contain_text("fxlab.testing.expect(")
     assert cut_off(inspector) == []
     press(page, bar, "This one is wrong")
     expect(written).to_be_hidden()

@@ -48,7 +48,7 @@ def test_failed_tests_leave_reports_of_their_sessions_and_comparisons(pytester, 
             assert not fxlab_session(LINEAR, X)
     """)
     # What the tests import is imported before: pytester takes back what is imported meanwhile.
-    fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)).report(tmp_path / "report.html")
+    fxlab.report(fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)), tmp_path / "report.html")
     result = pytester.runpytest_inprocess("--fxlab-reports=reports")
     result.assert_outcomes(passed=1, failed=5)
     result.stdout.fnmatch_lines(["*AssertionError: The models differ*"])

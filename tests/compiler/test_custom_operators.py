@@ -64,7 +64,7 @@ class Calls(nn.Module):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_that_lies_is_named(name):
     called, words = OPERATORS[name]
-    session = fxlab.compile_session(Calls(called), torch.randn(2, 4))
+    session = fxlab.compiler.compile_session(Calls(called), torch.randn(2, 4))
     table = session.custom_operators()
     if not words:
         assert table.empty
@@ -80,5 +80,5 @@ def test_an_operator_that_lies_is_named(name):
 
 def test_a_declared_write_is_no_mistake():
     called = operator("adds", adds, same, mutates_args=("x",))
-    session = fxlab.compile_session(lambda x, y: called(x.relu(), y), (torch.randn(2), torch.randn(2)))
+    session = fxlab.compiler.compile_session(lambda x, y: called(x.relu(), y), (torch.randn(2), torch.randn(2)))
     assert session.custom_operators().empty

@@ -102,7 +102,7 @@ def test_passes_that_are_switched_later_act_at_once(model, session):
         session.apply("change-true-div-to-mul-by-inverse")
         fast(x)
         assert fast.graphs()["passes"].tolist() == ["merge-linears, change-true-div-to-mul-by-inverse"]
-        session.revert_all()
+        session.revert()
         assert same(fast, model, x)
     assert fast.graphs()[["hits", "passes"]].values.tolist() == [[4, ""]]
 
@@ -438,7 +438,7 @@ def test_a_pickle_has_the_passes_that_are_on(model, session):
     session.apply("change-true-div-to-mul-by-inverse")
     fast, x = session.as_model(), torch.randn(3, 4)
     loaded = pickle.loads(pickle.dumps(fast))
-    session.revert_all()
+    session.revert()
     buffer = io.BytesIO()
     torch.save(fast, buffer)
     buffer.seek(0)

@@ -110,7 +110,7 @@ def by_rows(x):
     ("session", "others"),
     [
         (
-            lambda: fxlab.training_session(ByWidth(), torch.ones(4, 3), torch.sum),
+            lambda: fxlab.Session(fxlab.trace_step(ByWidth(), (torch.ones(4, 3), torch.sum))),
             (torch.ones(2, 5), torch.ones(4, 5)),
         ),
         (
@@ -119,7 +119,7 @@ def by_rows(x):
             ),
             (torch.ones(5, 4),),
         ),
-        (lambda: fxlab.compile_session(by_rows, THREE_ROWS, dynamic=True), (torch.ones(5, 4),)),
+        (lambda: fxlab.compiler.compile_session(by_rows, THREE_ROWS, dynamic=True), (torch.ones(5, 4),)),
     ],
     ids=["step", "make_fx", "torch.compile"],
 )

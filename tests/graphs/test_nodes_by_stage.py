@@ -12,19 +12,8 @@ from planted import traced
 from torch import fx, nn
 
 import fxlab
-from fxlab import (
-    ChangeTrueDivToMulByInverse,
-    FuseBatchNorm2dInConv2d,
-    FuseBiasInLinear,
-    MergeLinears,
-    RemoveDeadCode,
-    RemoveIdentities,
-    Session,
-    Transformation,
-    from_callable,
-    graph_diff,
-    nodes_by_stage,
-)
+from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, RemoveDeadCode, RemoveIdentities, Session, Transformation, from_callable, graph_diff
+from fxlab.graphs.nodes_by_stage import nodes_by_stage
 from fxlab.graphs.matching import Provenance
 
 PASSES = (

@@ -27,13 +27,13 @@ def test_ranks_that_agree_have_no_rows_whatever_else_they_compute():
         y = gathered(x.cos()), x + 1
         return y, x
 
-    assert fxlab.compare_collectives([fx.symbolic_trace(both), fx.symbolic_trace(both)]).empty
+    assert fxlab.steps.compare_collectives([fx.symbolic_trace(both), fx.symbolic_trace(both)]).empty
 
     def elsewhere(x):
         return reduced(x * 2 + 1), gathered(x.cos())
 
     ranks = {3: fx.symbolic_trace(both), 5: fx.symbolic_trace(elsewhere)}
-    assert fxlab.compare_collectives(ranks).empty
+    assert fxlab.steps.compare_collectives(ranks).empty
 
 
 def test_another_order_a_missing_and_an_additional_collective_are_named():
@@ -41,14 +41,14 @@ def test_another_order_a_missing_and_an_additional_collective_are_named():
         later = gathered(x)
         return reduced(x.sin()), later
 
-    table = fxlab.compare_collectives([fx.symbolic_trace(both), fx.symbolic_trace(swapped)])
+    table = fxlab.steps.compare_collectives([fx.symbolic_trace(both), fx.symbolic_trace(swapped)])
     assert set(table["change"]) == {"missing", "additional"}
     assert table.iloc[0][["rank", "place", "group"]].tolist() == [1, 0, "group 0"]
 
     def fewer(x):
         return reduced(x.sin()), x
 
-    table = fxlab.compare_collectives([*[fx.symbolic_trace(both)] * 2, fx.symbolic_trace(fewer)])
+    table = fxlab.steps.compare_collectives([*[fx.symbolic_trace(both)] * 2, fx.symbolic_trace(fewer)])
     assert table.iloc[0].to_dict() == {
         "rank": 2,
         "group": "group 0",
@@ -66,7 +66,7 @@ def test_shapes_dtypes_and_orders_across_groups_have_to_agree():
     x = torch.ones(4)
     wide = make_fx(lambda x: reduced_without_group(x), tracing_mode="fake")
     ranks = [wide(x), wide(torch.ones(5)), wide(x.double())]
-    table = fxlab.compare_collectives(ranks)
+    table = fxlab.steps.compare_collectives(ranks)
     assert table[["rank", "expected", "found"]].to_numpy().tolist() == [
         [1, "all_reduce (sum) of 4 f32", "all_reduce (sum) of 5 f32"],
         [2, "all_reduce (sum) of 4 f32", "all_reduce (sum) of 4 f64"],
@@ -79,7 +79,7 @@ def test_shapes_dtypes_and_orders_across_groups_have_to_agree():
         later = reduced(x, group="b")
         return reduced(x, group="a"), later
 
-    assert not fxlab.compare_collectives([fx.symbolic_trace(first), fx.symbolic_trace(second)]).empty
+    assert not fxlab.steps.compare_collectives([fx.symbolic_trace(first), fx.symbolic_trace(second)]).empty
 
 
 def reduced_without_group(x):
@@ -94,11 +94,11 @@ def test_groups_that_a_rank_is_not_in_are_not_asked_of_it():
         return reduced(gathered(x, 4), group="right")
 
     ranks = [fx.symbolic_trace(each) for each in (inner, outer, inner, outer)]
-    assert fxlab.compare_collectives(ranks).empty
+    assert fxlab.steps.compare_collectives(ranks).empty
     with pytest.raises(ValueError, match="at least two"):
-        fxlab.compare_collectives(ranks[:1])
+        fxlab.steps.compare_collectives(ranks[:1])
     with pytest.raises(TypeError, match="a list or a mapping"):
-        fxlab.compare_collectives(ranks[0])
+        fxlab.steps.compare_collectives(ranks[0])
 
 
 def test_ranks_stand_side_by_side_by_name_and_nothing_is_run(tmp_path):

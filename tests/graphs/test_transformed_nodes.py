@@ -5,15 +5,8 @@ import torch
 from planted import traced, transformed
 from torch import nn
 
-from fxlab import (
-    FuseBatchNorm2dInConv2d,
-    FuseBiasInLinear,
-    MergeLinears,
-    RemoveIdentities,
-    Transformation,
-    from_callable,
-    transformed_nodes,
-)
+from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, RemoveIdentities, Transformation, from_callable
+from fxlab.rewriting import transformed_nodes
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from inspected import Page
 
 import fxlab
-from fxlab import Inspector
+from fxlab.notebook.inspector import Inspector
 
 SOURCE = """
 import torch

@@ -159,14 +159,14 @@ def test_reload_imports_changed_files_and_keeps_what_is_excluded(tmp_path, monke
         session = Session(Twice(), X, passes=[module.ToOther()])
         session.apply("to-other")
         session.exclude("to-other", "relu")
-        assert session.outdated == ()
+        assert session._internals.outdated == ()
         file.write_text(source.replace("TARGET", "sin"))
-        assert session.outdated == ("to-other",)
+        assert session._internals.outdated == ("to-other",)
         assert session.reload() == ("to-other",)
-        assert session.outdated == ()
+        assert session._internals.outdated == ()
         targets = [str(node.target) for node in session.graph_module.graph.nodes]
         assert any("sin" in target for target in targets)
-        assert session.excluded("to-other") == (("relu",),)
+        assert session._internals.excluded("to-other") == (("relu",),)
         assert session.graph_module.graph.find_nodes(op="call_function", target=torch.relu)
     finally:
         del sys.modules["my_passes"]

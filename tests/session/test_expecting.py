@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import expect, expect_no_match, from_pattern
+from fxlab.testing import expect, expect_no_match
+from fxlab import from_pattern
 from fxlab.transformations.patterns.canonical_text import canonical_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
@@ -124,7 +125,7 @@ def test_an_environment_variable_writes_the_text_to_the_test(tmp_path, monkeypat
                     return torch.relu(x) + 0.5 * x
 
             def test_it():
-                fxlab.expect(fxlab.RemoveDeadCode(), Twice(), torch.ones(2), """
+                fxlab.testing.expect(fxlab.RemoveDeadCode(), Twice(), torch.ones(2), """
                     nothing
                 """)
 

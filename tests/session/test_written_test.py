@@ -91,7 +91,7 @@ def test_it_is_the_same_when_the_pass_is_on_or_excludes_the_place(session):
     assert session.as_test("to-silu", step.candidate[0]) == text
     session.exclude("to-silu", "mul")
     assert session.as_test("to-silu", "mul") == text
-    session.revert_all()
+    session.revert()
 
 
 def test_a_near_miss_becomes_a_test_of_its_reason(session, tmp_path):

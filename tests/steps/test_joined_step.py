@@ -46,7 +46,7 @@ def test_both_graphs_become_one_that_computes_the_step():
     graphs, parameters, output = compiled()
     names = [f"primals_{at}" for at in range(2, 2 + len(parameters))]
     paths = [name for name, _ in MODEL.named_parameters()]
-    step = fxlab.joined_step(*graphs, dict(zip(names, paths, strict=True)))
+    step = fxlab.steps.joined_step(*graphs, dict(zip(names, paths, strict=True)))
     found = step(X, *parameters, torch.ones(4, 2))
     assert torch.equal(found["output 0"], output)
     gradients = [value for name, value in found.items() if name.startswith("grad of")]
@@ -66,7 +66,7 @@ def test_saved_values_that_a_pass_has_renamed_are_found_by_their_order():
     for node in graphs[1].graph.find_nodes(op="placeholder"):
         if not node.name.startswith("tangents"):
             node._rename(f"saved_{node.name}")
-    found = fxlab.joined_step(*graphs)(X, *parameters, torch.ones(4, 2))
+    found = fxlab.steps.joined_step(*graphs)(X, *parameters, torch.ones(4, 2))
     assert torch.equal(found["output 0"], output)
     gradients = [value for name, value in found.items() if name.startswith("grad of")]
     assert all(map(torch.equal, gradients, [parameter.grad for parameter in parameters]))
@@ -74,7 +74,7 @@ def test_saved_values_that_a_pass_has_renamed_are_found_by_their_order():
 
 def test_sizes_that_are_saved_are_told_from_tensors():
     graphs, parameters, _ = compiled(dynamic=True)
-    step = fxlab.joined_step(*graphs)
+    step = fxlab.steps.joined_step(*graphs)
     assert len(step.graph.output_node().args[0]) == 1 + len(parameters)
 
 
@@ -83,8 +83,8 @@ def test_graphs_of_two_compiles_are_refused():
     with pytest.raises(
         ValueError, match=r"backward: its input .* is no value that the forward graph returns"
     ):
-        fxlab.joined_step(backward, forward)
+        fxlab.steps.joined_step(backward, forward)
     with pytest.raises(ValueError, match="no input 'weight'"):
-        fxlab.joined_step(forward, backward, {"weight": "2.weight"})
+        fxlab.steps.joined_step(forward, backward, {"weight": "2.weight"})
     with pytest.raises(TypeError, match="forward"):
-        fxlab.joined_step(MODEL, backward)
+        fxlab.steps.joined_step(MODEL, backward)

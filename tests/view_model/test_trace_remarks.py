@@ -11,7 +11,7 @@ import torch
 from torch import fx, nn
 
 import fxlab
-from fxlab import Inspector
+from fxlab.notebook.inspector import Inspector
 from fxlab.html_report.report import _data
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import TraceReport

@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(repr=False)
 class RecordedRun:
-    """A run of a model as :func:`fxlab.record_run` has recorded it: fingerprints, and no values.
+    """A run of a model as :func:`fxlab.runs.record_run` has recorded it: fingerprints, and no values.
 
     ``str()`` describes the contents; :attr:`table` has a row for each value.
     """

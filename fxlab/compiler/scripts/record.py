@@ -29,7 +29,7 @@ from fxlab.compiler.story.story import Story, Told, guards_table, story_table
 from fxlab.first_use import pd
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 
-_ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
+_ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
 _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """The answers in place of a recorder that has raised: the script goes on as without it."""
@@ -70,12 +70,12 @@ class OneBlock:
 
 @dataclass(eq=False)
 class CompileRecord(OneBlock, Told):
-    """The result of :func:`fxlab.record_compile`; complete when its block has ended.
+    """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
 
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.CompileSession` for each stack of passes over each graph that was compiled and run, by
+        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled and run, by
         name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
         The parts that could not be recorded, in words.
@@ -276,7 +276,7 @@ class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
     why_no_options = _ONCE
-    recorded_by = "with fxlab.record_compile() as record:\n    run()  # what compiles"
+    recorded_by = "with fxlab.compiler.record_compile() as record:\n    run()  # what compiles"
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings

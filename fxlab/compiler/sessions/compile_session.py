@@ -45,13 +45,13 @@ class _Recorded(ABCMeta):
 class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
-    Called with a model, it is :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes
+    Called with a model, it is :func:`fxlab.compiler.compile_session`. It is a :class:`fxlab.Session`: all that takes
     one takes this too.
 
     Parameters
     ----------
     model, inputs, **options
-        As for :func:`fxlab.compile_session`.
+        As for :func:`fxlab.compiler.compile_session`.
 
     Attributes
     ----------
@@ -424,7 +424,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             f"# {own} yours: what the session was made of.",
             "import fxlab",
             "",
-            f"session = fxlab.compile_session(model, inputs{words}){which}",
+            f"session = fxlab.compiler.compile_session(model, inputs{words}){which}",
         ]
         lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:

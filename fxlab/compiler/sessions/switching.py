@@ -26,7 +26,7 @@ from fxlab.transformations.registry import Pass
 
 
 class SwitchedCompile(Session):
-    """A compile whose passes are switched; see :class:`fxlab.CompileSession`."""
+    """A compile whose passes are switched; see :class:`fxlab.compiler.CompileSession`."""
 
     graphs: Mapping[str, SwitchedCompile]
 
@@ -164,7 +164,7 @@ class SwitchedCompile(Session):
         >>> import fxlab, torch
         >>> from torch import nn
         >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
-        >>> session = fxlab.compile_session(model, torch.ones(2, 4))
+        >>> session = fxlab.compiler.compile_session(model, torch.ones(2, 4))
         >>> "joint/pass_pattern_0" in session.unchanged
         True
         >>> session.set_option("pattern_matcher", False)
@@ -280,7 +280,7 @@ def check_option(name: object, value: object) -> str:
 
 
 def options_table(given: Mapping[str, Any], changed: Mapping[str, Any]) -> pd.DataFrame:
-    """List the on/off options that passes read; see :meth:`fxlab.CompileSession.options`."""
+    """List the on/off options that passes read; see :meth:`fxlab.compiler.CompileSession.options`."""
     known = values() | {**given}
     rows = [
         (name, {**known, **changed}[name], known[name], *about)

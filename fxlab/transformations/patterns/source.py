@@ -169,7 +169,7 @@ class Source:
             call, made = self.call(node), self._name(node)
             lines.append(f"    {made} = {call}")
             if other := self.choices.alternatives.get(node):
-                lines.append(f"    {made} = fxlab.either({made}, {other(self._text)})")
+                lines.append(f"    {made} = fxlab.rewriting.either({made}, {other(self._text)})")
         results = ", ".join(map(self._text, self._returns))
         kinds = self.arguments | {
             each: kind for each, kind in self.choices.kinds.items() if each in self.arguments
@@ -272,7 +272,7 @@ class Source:
         if target is getattr and str(node.args[1]).isidentifier():
             return f"{args[0]}.{node.args[1]}"
         if target is either:
-            return f"fxlab.either({', '.join(args)})"
+            return f"fxlab.rewriting.either({', '.join(args)})"
         called = str(getattr(target, "__name__", ""))
         if getattr(math, called, None) is target:
             return f"math.{called}({', '.join([*args, *named])})"

@@ -98,7 +98,7 @@ def test_the_given_cache_stays_as_it_was(llama):
     session = fxlab.Session(traced, inputs)
     session.apply("merge-linears")
     assert session.verdict().agrees
-    assert not session.compare_outputs().empty
+    assert not fxlab.compare_outputs(session.original, session.graph_module, session.inputs).empty
     variants = fxlab.input_variants(inputs)
     assert {"batch of 1", "batch of 5"} < variants.keys()
     assert variants["batch of 5"]["past_key_values"].layers[0].keys.shape[0] == 5

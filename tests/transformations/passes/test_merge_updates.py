@@ -43,7 +43,7 @@ def recorded(make, model=None):
     loss(model(X)).backward()
     optimizer.step()
     optimizer.zero_grad()
-    return fxlab.trace_step(model, X, loss, optimizer=optimizer)
+    return fxlab.trace_step(model, X, loss=loss, optimizer=optimizer)
 
 
 def calls(graph_module):
@@ -115,10 +115,10 @@ def test_a_loop_of_merged_steps_trains_as_an_eager_one():
 
     def merged(model, optimizer):
         session = fxlab.Session(
-            fxlab.trace_step(model, X, loss, optimizer=optimizer), passes=[fxlab.MergeUpdates()]
+            fxlab.trace_step(model, X, loss=loss, optimizer=optimizer), passes=[fxlab.MergeUpdates()]
         )
         session.apply("merge-updates")
-        train = session.as_step()
+        train = fxlab.steps.as_step(session)
         for _ in range(3):
             train(X)
 
@@ -126,6 +126,6 @@ def test_a_loop_of_merged_steps_trains_as_an_eager_one():
 
 
 def test_a_graph_that_is_no_step_has_nothing_to_merge():
-    step = fxlab.trace_step(nn.Linear(4, 1), X, loss)
+    step = fxlab.trace_step(nn.Linear(4, 1), X, loss=loss)
     for model in (step, torch.fx.symbolic_trace(lambda x, y: (x * 2, y * 2))):
         assert fxlab.MergeUpdates().explain(fxlab.Session(model).original).empty

@@ -39,7 +39,7 @@ def test_a_gather_starts_while_the_layer_before_computes_with_its_cast():
         *("to", "all_gather_into_tensor", "wait_tensor", "t", "to_1", "all_gather_into_tensor_1"),
         *("matmul", "relu", "wait_tensor_1", "t_1", "matmul_1", "relu_1"),
     ]
-    assert not fxlab.collectives(gm)["exposed"].iloc[1]
+    assert not fxlab.steps.collectives(gm)["exposed"].iloc[1]
 
 
 def test_a_reduction_is_waited_for_while_the_next_computes_and_in_order():
@@ -158,7 +158,7 @@ def test_the_verdict_says_that_only_the_order_changed():
     assert verdict.same_bits
     assert "only the order changed" in str(verdict)
     assert verdict.max_abs_diff == 0
-    assert set(fxlab.graph_diff(session)["change"]) == {"moved"}
+    assert set(fxlab.graph_diff(session.original, session.graph_module)["change"]) == {"moved"}
     assert str(session.changes(session.applied[0])).endswith("nodes moved")
     assert fxlab.verdict(gm, session.graph_module).reason == verdict.reason
 
