@@ -54,8 +54,11 @@ from fxlab.transformations.passes import EliminateCommonSubexpressions as Elimin
 from fxlab.transformations.passes import FoldConstants as FoldConstants
 from fxlab.transformations.passes import FuseActivation as FuseActivation
 from fxlab.transformations.passes import FuseAttention as FuseAttention
+from fxlab.transformations.passes import FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d
 from fxlab.transformations.passes import FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear
 from fxlab.transformations.passes import FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes import FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d
+from fxlab.transformations.passes import FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose
 from fxlab.transformations.passes import FuseBiasInLinear as FuseBiasInLinear
 from fxlab.transformations.passes import FuseLayerNorm as FuseLayerNorm
 from fxlab.transformations.passes import FuseRMSNorm as FuseRMSNorm

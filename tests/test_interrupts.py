@@ -186,7 +186,11 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
 
     lines = lines_of(switch)
     session.undo()
-    before, expected, outputs = modes(), state(session.original), fxlab.compare_outputs(session.original, session.graph_module, session.inputs)
+    before, expected, outputs = (
+        modes(),
+        state(session.original),
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs),
+    )
     for at in points(lines):
         interrupted(switch, at)
         assert modes() == before, at
@@ -198,7 +202,11 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     assert session.verdict().agrees
     session.revert()
     assert session.graph_module is session.original
-    assert fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["max_abs_diff"].eq(0).all()
+    assert (
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["max_abs_diff"]
+        .eq(0)
+        .all()
+    )
 
 
 @pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, torch.sum)])

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS
 from torch import nn
 
 import fxlab
-from fxlab.other_names import OF_FXLAB, OF_SESSIONS
+from fxlab.notebook.inspector import Inspector
 
 ROOT = Path(__file__).parents[1]
 ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+)\n(?:   :members: (.*)\n)?", re.M)
@@ -132,7 +133,7 @@ def test_what_other_names_stand_for_is_there():
 
 
 def test_only_the_height_of_an_inspector_is_a_public_trait():
-    traits = fxlab.Inspector.class_own_traits(sync=True) | fxlab.Inspector.class_traits(sync=True)
+    traits = Inspector.class_own_traits(sync=True) | Inspector.class_traits(sync=True)
     own = {name for name in traits if not name.startswith("_")} - {"comm", "keys", "layout", "tabbable"}
     assert own - {"tooltip"} == {"height"}
 
@@ -157,7 +158,9 @@ def test_comparisons_take_modules_graph_modules_and_sessions(name):
     expected = text(compare(session.original, session.graph_module, x))
     assert text(compare(session.original, session.graph_module, session.inputs)) == expected
     assert text(compare(session.original, session.graph_module)) == expected
-    assert text(compare(session.graph_module, session.graph_module)) == text(compare(session.graph_module, session.graph_module, x))
+    assert text(compare(session.graph_module, session.graph_module)) == text(
+        compare(session.graph_module, session.graph_module, x)
+    )
     untraced = compare(model, session.graph_module, x)
     assert type(untraced) is type(compare(session.original, session.graph_module, session.inputs))
     if name not in ("compare_nodes", "graph_diff"):

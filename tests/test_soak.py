@@ -49,7 +49,10 @@ def test_hundreds_of_toggles_with_validation_leave_nothing_behind(session):
             warm = held()
         session.toggle(choose.choice(session.passes))
         stack = tuple(p.name for p in session.applied)
-        found = (session.verdict().status, fxlab.compare_outputs(session.original, session.graph_module, session.inputs).to_csv())
+        found = (
+            session.verdict().status,
+            fxlab.compare_outputs(session.original, session.graph_module, session.inputs).to_csv(),
+        )
         assert judged.setdefault(stack, found) == found
         assert found[0] is not Status.DIFFERENT, stack
     assert len(judged) == 2 ** len(PASSES)

@@ -57,7 +57,8 @@ def compare(
     ----------
     reference, candidate
         A module or function, which is traced; a graph module or exported program. Or runs that
-        :func:`fxlab.runs.record_run` recorded, or their files; a model compared with a run is recorded here, on ``inputs``.
+        :func:`fxlab.runs.record_run` recorded, or their files; a model compared with a run is recorded here,
+        on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.

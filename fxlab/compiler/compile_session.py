@@ -89,7 +89,7 @@ def compile_session(
     if backend != "inductor":
         raise ValueError(
             f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
-            "fxlab.compiler.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
+            "fxlab.compiler.record_compile() notes those of any backend; fxlab.Capture keeps the graphs."
         )
     if options is not None and not isinstance(options, Mapping):
         raise unexpected("options", "a mapping of Inductor's settings", options)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of, unexpected
+from fxlab.checks import file_to_write, flag, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.hints import no_such_member
 from fxlab.models.graph_module import check_lints
@@ -424,8 +424,9 @@ class Session(PassStack):
             }
             for name in self._switches.offered
         ]
+        file = file_to_write(path, "path")
         facts = saved_file.facts_of(self.original, self.graph_module)
-        return saved_file.write(path, facts, [row for row in rows if row["on"] or row["excluded"]])
+        return saved_file.write(file, facts, [row for row in rows if row["on"] or row["excluded"]])
 
     def as_model(self, *, check: bool = True) -> nn.Module:
         """Return a module of the model's own class that shares its parameters and runs graphs.

@@ -115,8 +115,8 @@ def trace_step(
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model: expected a torch.nn.Module, got {described(model)}. The step is given in parts: "
-            "trace_step(model, batch, loss=loss, optimizer=optimizer). The optimizer's own step() is recorded "
-            "as it is, and clips gradients if it does."
+            "trace_step(model, batch, loss=loss, optimizer=optimizer). The optimizer's own step() is "
+            "recorded as it is, and clips gradients if it does."
         )
     for path, module in model.named_modules():
         refuse_torch_script(module, f"model.{path}" if path else "model")

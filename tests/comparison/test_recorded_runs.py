@@ -340,7 +340,9 @@ def test_a_folder_of_runs_is_one_page_with_the_first_differences(model, record, 
     index = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', text)[1])
     assert [row["verdict"] for row in index["graphs"]] == ["agrees", "differs from blocks.2 on"]
     assert index["title"] == "2 runs compared with a"
-    assert fxlab.runs.compare_runs([*tmp_path.glob("[ac].run")], reference="c").loc["a", "first"] == "blocks.2"
+    assert (
+        fxlab.runs.compare_runs([*tmp_path.glob("[ac].run")], reference="c").loc["a", "first"] == "blocks.2"
+    )
     for wrong, error, words in (
         (tmp_path / "nowhere", ValueError, "there is no folder"),
         ([tmp_path / "a.run"], ValueError, "at least two runs"),

@@ -48,7 +48,9 @@ CRASHES = {
 @pytest.mark.parametrize("kind", CRASHES)
 def test_a_model_is_compiled_without_a_pass_that_raises(kind):
     failing, words = CRASHES[kind]
-    session = fxlab.compiler.compile_session(Blocks().eval(), X, options={"post_grad_custom_post_pass": failing})
+    session = fxlab.compiler.compile_session(
+        Blocks().eval(), X, options={"post_grad_custom_post_pass": failing}
+    )
     (remark,) = session.remarks
     assert remark.startswith(words)
     assert remark.endswith("It was compiled without this pass, and what follows is shown.")

@@ -80,5 +80,7 @@ def test_an_operator_that_lies_is_named(name):
 
 def test_a_declared_write_is_no_mistake():
     called = operator("adds", adds, same, mutates_args=("x",))
-    session = fxlab.compiler.compile_session(lambda x, y: called(x.relu(), y), (torch.randn(2), torch.randn(2)))
+    session = fxlab.compiler.compile_session(
+        lambda x, y: called(x.relu(), y), (torch.randn(2), torch.randn(2))
+    )
     assert session.custom_operators().empty

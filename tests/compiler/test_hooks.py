@@ -78,7 +78,9 @@ def test_a_switch_that_fails_leaves_the_session_as_it_was():
         if not ok:
             raise Recorded("now")
 
-    session = fxlab.compiler.compile_session(Blocks().eval(), X, options={"post_grad_custom_post_pass": sometimes})
+    session = fxlab.compiler.compile_session(
+        Blocks().eval(), X, options={"post_grad_custom_post_pass": sometimes}
+    )
     ok = False
     with pytest.raises(RuntimeError, match="Recorded: now"):
         session.revert("joint/remove_noop_ops")

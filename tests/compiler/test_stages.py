@@ -43,7 +43,9 @@ def test_stages_share_the_parameters_of_the_model(shared, blocks):
 
 def test_inputs_have_the_names_that_the_model_gives_them(shared):
     assert list(shared.inputs) == ["x"]
-    assert all([n.name for n in s.graph_module.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages)
+    assert all(
+        [n.name for n in s.graph_module.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages
+    )
 
 
 def test_nodes_know_their_modules(shared):
@@ -142,7 +144,9 @@ def test_lowerings_of_inductor_say_why_they_cannot_run():
         node.target = generated
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
-    session = fxlab.compiler.compile_session(model, torch.randn(2, 4), options={"post_grad_custom_post_pass": lowered})
+    session = fxlab.compiler.compile_session(
+        model, torch.randn(2, 4), options={"post_grad_custom_post_pass": lowered}
+    )
     with pytest.raises(RuntimeError, match="generated is a lowering of Inductor"):
         session.graph_module(**session.inputs)
     with pytest.raises(ValueError, match="generated is a lowering of Inductor"):

@@ -170,7 +170,9 @@ class Flat(nn.Module):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
-    session = fxlab.compiler.compile_session(Flat().eval(), torch.randn(2, 3, 8), dynamic=True, training=training)
+    session = fxlab.compiler.compile_session(
+        Flat().eval(), torch.randn(2, 3, 8), dynamic=True, training=training
+    )
     sizes = {name: value for name, value in session.inputs.items() if isinstance(value, int)}
     assert list(sizes.values()) == [2, 3]
     # They are inputs of the graphs that compute with them.

@@ -60,7 +60,10 @@ def test_a_model_in_training_mode_writes_its_buffers_as_eager_does():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     session = fxlab.compiler.compile_session(model, torch.randn(5, 4), training=True)
     assert session.verdict().agrees
-    assert "written state 1.running_mean" in fxlab.compare_outputs(session.original, session.graph_module, session.inputs).index
+    assert (
+        "written state 1.running_mean"
+        in fxlab.compare_outputs(session.original, session.graph_module, session.inputs).index
+    )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
@@ -238,5 +241,7 @@ def test_a_dropout_of_a_permuted_value_is_judged_pass_by_pass_and_a_mistake_besi
         for node in graph.find_nodes(op="call_function", target=torch.ops.aten.gt.Scalar):
             node.args = (node.args[0], 0.5)
 
-    wrong = fxlab.compiler.compile_session(step, (x,), training=True, options={"joint_custom_post_pass": careless})
+    wrong = fxlab.compiler.compile_session(
+        step, (x,), training=True, options={"joint_custom_post_pass": careless}
+    )
     assert fxlab.bisect(wrong).pass_.name == "joint/careless"

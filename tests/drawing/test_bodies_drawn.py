@@ -6,6 +6,7 @@ import torch
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import fxlab
 from fxlab import Capture, Session, draw, graph_diff, node_values, nodes, report
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.changes import merged_graph

@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 from planted import traced
 from torch import fx, nn
 
-import fxlab
-from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, RemoveDeadCode, RemoveIdentities, Session, Transformation, from_callable, graph_diff
-from fxlab.graphs.nodes_by_stage import nodes_by_stage
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    RemoveDeadCode,
+    RemoveIdentities,
+    Session,
+    Transformation,
+    from_callable,
+    graph_diff,
+)
 from fxlab.graphs.matching import Provenance
+from fxlab.graphs.nodes_by_stage import nodes_by_stage
 
 PASSES = (
     MergeLinears(),
@@ -195,4 +205,4 @@ def test_a_session_with_nothing_on_has_no_row_in_which_something_happens():
 
 def test_what_is_no_session_is_refused():
     with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got a Linear"):
-        fxlab.nodes_by_stage(nn.Linear(1, 1))
+        nodes_by_stage(nn.Linear(1, 1))

@@ -5,7 +5,14 @@ import torch
 from planted import traced, transformed
 from torch import nn
 
-from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, RemoveIdentities, Transformation, from_callable
+from fxlab import (
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    RemoveIdentities,
+    Transformation,
+    from_callable,
+)
 from fxlab.rewriting import transformed_nodes
 
 

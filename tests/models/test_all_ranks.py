@@ -84,7 +84,9 @@ def test_each_rank_is_given_what_its_group_computes(mesh, name, dimension, group
 def test_replicas_average_the_gradients_of_their_batches(mesh):
     torch.manual_seed(0)
     model, batches = nn.Linear(3, 2), [torch.randn(5, 3) for _ in range(WORLD)]
-    step = fxlab.trace_step(DistributedDataParallel(copy.deepcopy(model)), batches[0], loss=lambda output: output.square().mean())
+    step = fxlab.trace_step(
+        DistributedDataParallel(copy.deepcopy(model)), batches[0], loss=lambda output: output.square().mean()
+    )
     inputs = inputs_of_all_ranks(step, fxlab.Session(step).inputs)
     (name,) = (n.name for n in step.graph.find_nodes(op="placeholder") if n.meta["desc"].kind == "batch")
     assert not torch.equal(inputs[f"{name}_rank_1"], inputs[f"{name}_rank_0"])
@@ -112,7 +114,10 @@ def test_a_step_of_a_fake_group_is_judged_on_all_ranks(mesh):
     verdict = session.verdict()
     assert verdict.same_bits
     assert "rank 3.loss" in verdict.outputs
-    assert fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["max_abs_diff"].max() == 0
+    assert (
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["max_abs_diff"].max()
+        == 0
+    )
     assert compare_stages(session)["status"].tolist() == ["same bits", "same bits"]
     session.apply(session.passes[-1])
     wrong = session.verdict()

@@ -186,4 +186,12 @@ def state_of(session: Session) -> tuple[Any, ...]:
     ]
     tensors = [(name, id(p), p.detach().sum().item()) for name, p in gm.named_parameters()]
     names = [name for name, _ in gm.named_modules()]
-    return (id(gm), nodes, tensors, names, session.applied, session._internals.can_undo, session._internals.can_redo)
+    return (
+        id(gm),
+        nodes,
+        tensors,
+        names,
+        session.applied,
+        session._internals.can_undo,
+        session._internals.can_redo,
+    )

@@ -6,6 +6,7 @@ from inspected import Page
 from tiny_models import Blocks, relus_to_clamps
 
 import fxlab
+from fxlab.notebook.inspector import Inspector
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def session():
 
 @pytest.fixture
 def page(session):
-    yield Page(fxlab.Inspector(session))
+    yield Page(Inspector(session))
     while session._internals.can_undo:
         session.undo()
 
@@ -69,7 +70,7 @@ def test_an_option_is_switched_beside_the_passes(page, session):
 
 
 def test_a_session_of_no_compiler_has_no_options():
-    page = Page(fxlab.Inspector(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU()))))
+    page = Page(Inspector(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU()))))
     assert page.inspector._shown_passes["options"] == []
     page.sends({"type": "set-option", "name": "dce", "on": True})
     assert "of no compiler" in str(page.error)

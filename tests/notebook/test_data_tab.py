@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab.notebook.inspector import Inspector
 from fxlab import Session, from_callable, report
+from fxlab.notebook.inspector import Inspector
 
 
 def clamped(graph_module):

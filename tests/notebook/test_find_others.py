@@ -94,7 +94,14 @@ def test_a_replacement_is_compared_by_value_and_added(page: Page, name: str):
     assert page.error is None
     session = page.inspector.session
     session.apply("to-silu")
-    assert len(fxlab.rewriting.transformed_nodes(session.graph_module, session.passes["to-silu"], original=session.original)) == 3
+    assert (
+        len(
+            fxlab.rewriting.transformed_nodes(
+                session.graph_module, session.passes["to-silu"], original=session.original
+            )
+        )
+        == 3
+    )
     assert session.verdict()
     namespace: dict[str, Any] = {}
     exec(found["source"], namespace)

@@ -16,6 +16,7 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_sessi
 from ipywidgets import Widget
 from torch import fx, nn
 
+import fxlab
 from fxlab import FuseAttention, Session
 from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST
@@ -507,6 +508,8 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
         there = {node.name for node in session.preview(stages["preview"]["signature"]).graph.nodes}
         assert set(data.names(stages["preview"]["graph"])) == names[-1] | there
     shown = [row[0] for row in page.inspector._shown_tables["nodes"]["table"]["rows"]]
-    assert shown == list(fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index)
+    assert shown == list(
+        fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index
+    )
     assert page.inspector.svg.startswith("<svg")
     page.inspector.close()

@@ -11,10 +11,10 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab.notebook.inspector import Inspector
 from fxlab import Session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook import measuring
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.measurements import MEASUREMENTS
 
 NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches", "collectives")

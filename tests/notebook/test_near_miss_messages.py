@@ -55,7 +55,12 @@ def test_a_relaxed_pass_is_added_and_applies(page: Page):
     assert page.error is None
     session = page.inspector.session
     session.apply("scale-relaxed")
-    assert "relu" in fxlab.rewriting.transformed_nodes(session.graph_module, session.passes["scale-relaxed"], original=session.original).index
+    assert (
+        "relu"
+        in fxlab.rewriting.transformed_nodes(
+            session.graph_module, session.passes["scale-relaxed"], original=session.original
+        ).index
+    )
     assert session.verdict()
 
 

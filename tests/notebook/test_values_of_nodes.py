@@ -13,9 +13,9 @@ import torch
 from inspected import FUSE, MERGE, Page
 from torch import fx, nn
 
-from fxlab.notebook.inspector import Inspector
 from fxlab import Session
 from fxlab.notebook import looked_at_values
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.messages import LONGEST_LIST, MessageError, parse_message
 
 WIRE = 200_000

@@ -58,7 +58,7 @@ def test_adding_or_applying_the_new_one_exchanges_the_former_and_keeps_it_on():
     assert called(session) is torch.tanh
     new = defined("torch.sin")()
     session.add(new)
-    assert session.find("relu-to") is new
+    assert session.passes["relu-to"] is new
     assert called(session) is torch.sin
     session.apply(defined("torch.cos")())
     assert called(session) is torch.cos
@@ -77,10 +77,10 @@ def test_one_that_was_removed_is_the_new_one_when_it_is_added_again():
 def test_a_new_definition_that_raises_leaves_the_session_as_it_was():
     session = Session(Net(), X, passes=[defined()()])
     session.apply("relu-to")
-    former = session.find("relu-to")
+    former = session.passes["relu-to"]
     with pytest.raises(TransformationError, match="no_such"):
         session.add(defined(extra="node.no_such.thing")())
-    assert session.find("relu-to") is former
+    assert session.passes["relu-to"] is former
     assert called(session) is torch.tanh
 
 
@@ -159,11 +159,11 @@ def test_reload_imports_changed_files_and_keeps_what_is_excluded(tmp_path, monke
         session = Session(Twice(), X, passes=[module.ToOther()])
         session.apply("to-other")
         session.exclude("to-other", "relu")
-        assert session._internals.outdated == ()
+        assert session.outdated == ()
         file.write_text(source.replace("TARGET", "sin"))
-        assert session._internals.outdated == ("to-other",)
+        assert session.outdated == ("to-other",)
         assert session.reload() == ("to-other",)
-        assert session._internals.outdated == ()
+        assert session.outdated == ()
         targets = [str(node.target) for node in session.graph_module.graph.nodes]
         assert any("sin" in target for target in targets)
         assert session._internals.excluded("to-other") == (("relu",),)

@@ -107,7 +107,7 @@ def test_every_judgement_is_that_of_loaded_weights(stacks):
     ours, theirs = stacks
     assert str(ours.verdict()) == str(theirs.verdict())
     assert ours.verdict().table.equals(theirs.verdict().table)
-    assert fxlab.compare_nodes(ours).equals(fxlab.compare_nodes(theirs))
+    assert nodes_of(ours).equals(nodes_of(theirs))
     assert fxlab.first_divergence(ours) == fxlab.first_divergence(theirs)
     assert fxlab.graph_diff(*_graphs(ours)).equals(fxlab.graph_diff(*_graphs(theirs)))
 
@@ -219,11 +219,11 @@ def test_a_plain_model_has_weights_by_their_own_names(plain):
 def test_an_evaluation_goes_on_only_with_the_same_weights(plain):
     model, folder = plain
     kept, batches = folder / "kept.jsonl", [torch.ones(2, 4), torch.ones(3, 4)]
-    fxlab.evaluate(session_of(folder), batches, resume=kept)
-    assert fxlab.evaluate(session_of(folder), batches, resume=kept).agrees
+    session_of(folder).evaluate(batches, resume=kept)
+    assert session_of(folder).evaluate(batches, resume=kept).agrees
     save_file(model.state_dict() | {"a.bias": torch.ones(3)}, folder / "model.safetensors")
     with pytest.raises(ValueError, match="of another evaluation"):
-        fxlab.evaluate(session_of(folder), batches, resume=kept)
+        session_of(folder).evaluate(batches, resume=kept)
 
 
 def test_a_saved_session_is_loaded_with_weights_in_files(plain):
@@ -421,3 +421,7 @@ def test_a_buffer_that_no_file_has_is_set_before(tmp_path):
         Session(without_data, x, weights=tmp_path)
     without_data.scale = torch.full((4,), 3.0)
     assert torch.equal(Session(without_data, x, weights=tmp_path).original(x), model(x) * 3)
+
+
+def nodes_of(session):
+    return fxlab.compare_nodes(session.original, session.graph_module, session.inputs)

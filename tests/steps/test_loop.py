@@ -162,7 +162,9 @@ def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(m
     other = copy.deepcopy(model)
     optimizer, other_optimizer = make(model.parameters()), make(other.parameters())
     data = [torch.randint(0, 9, (5, 3)) for _ in range(4)]
-    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer)))
+    train = fxlab.steps.as_step(
+        fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
+    )
     for x in data:
         train(x)
         other_optimizer.zero_grad()
@@ -174,14 +176,21 @@ def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(m
 def test_an_optimizer_that_takes_sparse_gradients_apart_is_refused_for_that_reason():
     model = Counts()
     with pytest.raises(fxlab.TraceError, match=r"gradient is sparse .* reads the parts .*\(coalesce\)"):
-        fxlab.trace_step(model, torch.ones(2, 3, dtype=torch.long), loss=squared, optimizer=torch.optim.Adagrad(model.parameters()))
+        fxlab.trace_step(
+            model,
+            torch.ones(2, 3, dtype=torch.long),
+            loss=squared,
+            optimizer=torch.optim.Adagrad(model.parameters()),
+        )
 
 
 def test_steps_inside_inference_mode_leave_tensors_that_train_outside_of_it():
     model, x = blocks(1)
     optimizer = torch.optim.AdamW(model.parameters())
     with torch.inference_mode():
-        train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=optimizer)))
+        train = fxlab.steps.as_step(
+            fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=optimizer))
+        )
         train(x)
         train(x + 1)
     assert train.graphs == 2
@@ -358,7 +367,9 @@ def test_a_loop_follows_all_that_python_reads_from_data(forward, graphs):
     other = copy.deepcopy(model)
     optimizer, other_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
     data = [(x, torch.tensor(kinds)) for kinds in ([0, 1, 2], [2, 2, 0], [1, 0, 1], [0, 1, 2])]
-    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer)))
+    train = fxlab.steps.as_step(
+        fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
+    )
     for batch in data:
         train(*batch)
         other_optimizer.zero_grad()

@@ -22,7 +22,9 @@ def test_one_graph_of_a_smoothed_cross_entropy_holds_for_any_number_of_ignored_l
     other, x = copy.deepcopy(model), torch.randn(64, 6)
     optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other))
     with pytest.warns(fxlab.TraceWarning, match="reads a tensor of shape"):
-        train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, (x, labels()), loss=loss, optimizer=optimizer)))
+        train = fxlab.steps.as_step(
+            fxlab.Session(fxlab.trace_step(model, (x, labels()), loss=loss, optimizer=optimizer))
+        )
     for _ in range(8):
         target = labels()
         found = train(x, target)

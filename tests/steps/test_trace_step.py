@@ -275,7 +275,9 @@ def test_autocast_around_the_trace_holds_for_forward_and_loss():
 
 def test_the_loss_may_take_the_inputs_too():
     model, x = blocks(1)
-    step = fxlab.trace_step(model, {"x": x}, loss=lambda output, inputs: (output.sum(-1) - inputs["x"].sum(-1)).square().mean())
+    step = fxlab.trace_step(
+        model, {"x": x}, loss=lambda output, inputs: (output.sum(-1) - inputs["x"].sum(-1)).square().mean()
+    )
     assert names(step)[0] == "loss"
     assert run(step)["loss"] > 0
 
@@ -536,10 +538,22 @@ class KeepsNumbers(torch.optim.Optimizer):
             "decides something",
         ),
         (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
-        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
-        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
-        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() + o.new_ones(10_001).tolist()[0]), "10,001"),
-        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * OTHER.weight.sum()), "no parameter of one"),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * max(o[0].tolist())),
+            "fixed in the graph",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * o.detach().numpy().max()),
+            "fixed in the",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() + o.new_ones(10_001).tolist()[0]),
+            "10,001",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * OTHER.weight.sum()),
+            "no parameter of one",
+        ),
         (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * PLAIN.sum()), "no parameter of one"),
     ],
 )
@@ -551,7 +565,11 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
 @pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
 def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
     model, x = blocks(1)
-    assert fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=kind(model.parameters()))).verdict().same_bits
+    assert (
+        fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=kind(model.parameters())))
+        .verdict()
+        .same_bits
+    )
     with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
         fxlab.trace_step(model, x, loss=squared, optimizer=stepped(kind, model, x))
 

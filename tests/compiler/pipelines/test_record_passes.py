@@ -15,6 +15,7 @@ from torch.fx.passes.infra.pass_manager import (
 )
 
 import fxlab
+from fxlab.validation import Status
 
 # Of torch about its own pytrees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -121,7 +122,7 @@ def test_the_pass_that_breaks_the_numbers_is_found(program):
         RelusToClamps(0.5)(copied(program))
     session = record.sessions["pipeline 1"]
     assert fxlab.bisect(session).pass_.name == "RelusToClamps"
-    assert session.verdict("RelusToClamps").status is fxlab.Status.DIFFERENT
+    assert session.verdict("RelusToClamps").status is Status.DIFFERENT
 
 
 def copied(program):
@@ -161,7 +162,7 @@ def test_a_stage_holds_the_weights_that_it_had():
         DoublesWeights()(module)
     (session,) = record.sessions.values()
     assert [stage.scale.item() for stage in session.stages] == [3.0, 6.0]
-    assert session.verdict().status is fxlab.Status.DIFFERENT
+    assert session.verdict().status is Status.DIFFERENT
 
 
 class Scaled(nn.Module):

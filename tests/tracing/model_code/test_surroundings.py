@@ -528,7 +528,9 @@ def test_a_module_whose_init_has_raised_is_no_obstacle():
     with pytest.raises(ValueError, match="no"):
         Unfinished()
     try:
-        step = fxlab.trace_step(nn.Linear(3, 2), torch.ones(1, 3), loss=lambda output: output.sum() + len(UNFINISHED))
+        step = fxlab.trace_step(
+            nn.Linear(3, 2), torch.ones(1, 3), loss=lambda output: output.sum() + len(UNFINISHED)
+        )
         assert fxlab.Session(step).verdict()
     finally:
         UNFINISHED.clear()

@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 from wrapper_tensor import Int8Weight, WithoutFlatten, quantize
 
+import fxlab
 from fxlab import FuseBiasInLinear, Session, draw, from_callable
 from fxlab.validation import Status
 
@@ -72,7 +73,14 @@ def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
     session.add(from_callable(negate_twice))
     for pass_ in session.passes:
         session.apply(pass_)
-    assert len(fxlab.rewriting.transformed_nodes(session.graph_module, session.passes["negate-twice"], original=session.original)) > 0
+    assert (
+        len(
+            fxlab.rewriting.transformed_nodes(
+                session.graph_module, session.passes["negate-twice"], original=session.original
+            )
+        )
+        > 0
+    )
     assert session.verdict().agrees
     assert not fxlab.compare_outputs(session.original, session.graph_module, session.inputs).empty
     assert "<svg" in draw(session.graph_module).svg

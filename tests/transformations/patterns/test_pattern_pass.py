@@ -74,7 +74,9 @@ def test_one_of_two_matches_is_excluded():
     session.apply("to-silu")
     first, second = to_silu().candidates(gm)
     session.exclude("to-silu", first[-1])
-    assert fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index.tolist() == [second[-1]]
+    assert fxlab.rewriting.transformed_nodes(
+        session.graph_module, original=session.original
+    ).index.tolist() == [second[-1]]
     assert to_silu().only(first[0]).get_transformed_nodes(to_silu().only(first[0])(gm))[0].name == first[-1]
 
 

@@ -15,7 +15,9 @@ def steps():
     model = net()
     yield (
         "net",
-        fxlab.trace_step(model, batches(1)[0], loss=own_loss, optimizer=torch.optim.AdamW(model.parameters())),
+        fxlab.trace_step(
+            model, batches(1)[0], loss=own_loss, optimizer=torch.optim.AdamW(model.parameters())
+        ),
     )
     for checkpointed in ((), (0, 1, 2)):
         model, x = blocks(3, checkpointed)

@@ -9,6 +9,7 @@ import torch
 from planted import traced
 from torch import fx, nn
 
+import fxlab
 from fxlab import (
     MergeLinears,
     RemoveDeadCode,

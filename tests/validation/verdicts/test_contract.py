@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxlab
 from fxlab import Session, from_callable, verdict
+from fxlab.validation import Reference
 from fxlab.validation.arguments import as_graph
 from fxlab.validation.verdicts import comparison
 from fxlab.validation.verdicts.runs import gradients_flow
@@ -370,7 +371,7 @@ def test_what_was_run_under_other_settings_is_run_again_and_settings_are_told(na
 
 def test_a_reference_runs_again_only_under_other_settings():
     model, runs = layers(), []
-    reference = fxlab.Reference(model, torch.randn(2, 4))
+    reference = Reference(model, torch.randn(2, 4))
     model.register_forward_hook(lambda *_: runs.append(1))
     for _ in range(2):
         assert reference.verdict(layers())
