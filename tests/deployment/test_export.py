@@ -111,7 +111,7 @@ def by_rows(x):
     ("session", "others"),
     [
         (
-            lambda: fxlab.Session(fxlab.trace_step(ByWidth(), (torch.ones(4, 3), loss=torch.sum))),
+            lambda: fxlab.Session(fxlab.trace_step(ByWidth(), torch.ones(4, 3), loss=torch.sum)),
             (torch.ones(2, 5), torch.ones(4, 5)),
         ),
         (

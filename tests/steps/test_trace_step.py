@@ -395,7 +395,7 @@ def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
     def with_decay(output):
         return output.sum() + 0.5 * model.weight.square().sum()
 
-    step = fxlab.trace_step(model, (torch.zeros(1, 2), with_decay))
+    step = fxlab.trace_step(model, torch.zeros(1, 2), loss=with_decay)
     assert same_bits(run(step)["grad of weight"], model.weight.detach())
 
 
@@ -620,7 +620,7 @@ def test_arguments_that_are_none_are_refused():
     with pytest.raises(ValueError, match="not in the model"):
         fxlab.trace_step(model, x, loss=squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="expected a function"):
-        fxlab.trace_step(model, (x, 3))
+        fxlab.trace_step(model, x, loss=3)
     with pytest.raises(ValueError, match="inputs: x was computed from other tensors"):
         fxlab.trace_step(model, nn.Linear(4, 4)(x), loss=squared)
     optimizer = stepped(KeepsNumbers, model, x)
