@@ -10,6 +10,7 @@ in ``.venv-onward`` when it is not there. AOTInductor and ``torch.compile`` need
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import shutil
 import subprocess
@@ -138,9 +139,10 @@ def compiled(case: Case) -> Callable[[Inputs], Any]:
     return lambda inputs: module(**fresh(inputs))
 
 
-def compiled_model(case: Case) -> Callable[[Inputs], Any]:
+def by_backend(case: Case) -> Callable[[Inputs], Any]:
     torch.compiler.reset()
-    module = torch.compile(case.session.as_model())
+    module = copy.deepcopy(case.model)
+    module.compile(backend=fxlab.as_backend(case.session))
     return lambda inputs: module(**fresh(inputs))
 
 
@@ -152,14 +154,6 @@ def program(case: Case) -> Callable[[Inputs], Any]:
     with tempfile.TemporaryDirectory() as folder:
         write_file(case.tensors(case.inputs), f"{folder}/model.pt2")
         return by_tensors(case, torch.export.load(f"{folder}/model.pt2").module())
-
-
-def program_of_model(case: Case) -> Callable[[Inputs], Any]:
-    from transformers.integrations.executorch import register_dynamic_cache_export_support
-
-    register_dynamic_cache_export_support()
-    module = torch.export.export(case.session.as_model(), (), fresh(case.inputs), strict=False).module()
-    return lambda inputs: module(**fresh(inputs))
 
 
 def onnx(case: Case) -> Callable[[Inputs], Any]:
@@ -203,9 +197,8 @@ def jit_trace(case: Case) -> Callable[[Inputs], Any]:
 
 FORMATS: dict[str, Callable[[Case], Callable[[Inputs], Any]]] = {
     "torch.compile": compiled,
-    "torch.compile of as_model()": compiled_model,
+    "as_backend": by_backend,
     "torch.export": program,
-    "torch.export of as_model()": program_of_model,
     "ONNX": onnx,
     "AOTInductor": aot_inductor,
     "ExecuTorch": executorch,

@@ -15,6 +15,7 @@ from fxlab.comparison.comparison import Comparison as Comparison
 from fxlab.comparison.weights_table import compare_weights as compare_weights
 
 # Onward --------------------------------------------------------------------------------------------------
+from fxlab.deployment.as_backend import as_backend as as_backend
 from fxlab.deployment.files import export as export
 
 # Pictures ------------------------------------------------------------------------------------------------

@@ -1,21 +1,43 @@
-"""Records a process that one does not start oneself: torch calls :func:`begin` when it is imported.
+"""Record processes that one does not start oneself, such as those of servers and ranks.
 
-It does nothing unless the environment variable ``FXLAB_RECORD`` names a folder. Then the first call of
-``torch.compile`` begins a record, which is written at the end of the process.
+``fxlab compile -o FOLDER -- COMMAND`` starts a command with :func:`environment_for`. There torch calls
+:func:`begin` when it is imported. The first call of ``torch.compile`` begins a record, which is written at
+the end of the process.
 """
 
 import functools
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 _FOLDER = "FXLAB_RECORD"
 
 
+def environment_for(folder: Path, metadata: Path) -> dict[str, str]:
+    """Return an environment in which processes write their records into a folder.
+
+    ``metadata``: an empty folder, which has to stay until the processes have ended. It becomes the first on
+    Python's path, and holds the entry point by which torch finds :func:`begin`.
+    """
+    info = metadata / "fxlab_record-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fxlab-record\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[torch.backends]\nfxlab_record = fxlab.record_here:begin\n")
+    # Children may start elsewhere; fxlab may be on the path of this process alone.
+    places = [str(metadata), os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[1])]
+    return {
+        **os.environ,
+        _FOLDER: str(folder.absolute()),
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+    }
+
+
 def begin() -> None:
-    """Let the first call of ``torch.compile`` begin a record, if the environment asks for one."""
+    """Let the first call of ``torch.compile`` begin a record."""
     folder = os.environ.get(_FOLDER)
-    if not folder or "fxlab.command_line" in sys.modules:
+    if not folder:
         return
     import torch
 

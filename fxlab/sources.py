@@ -34,7 +34,8 @@ from fxlab.named_models import (
 
 if TYPE_CHECKING:
     from fxlab.tracing import CapturedGraph
-    from fxlab.tracing.leaf_modules import Choice
+    from fxlab.tracing import GraphBreak as GraphBreak
+    from fxlab.tracing.leaf_modules import Choice as Choice
     from fxlab.transformations import Transformation
 
 Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph"]
@@ -154,8 +155,10 @@ def load_model(place: str | os.PathLike[str]) -> torch.nn.Module | ExportedProgr
         )
     config = configuration(path)
     cls = model_class(config)
+    module: torch.nn.Module
     if not has_weights(path):
-        return built(cls, config, 0)
+        module = built(cls, config, 0)
+        return module
     module, warning = pretrained(cls, text, config)
     if warning:
         warnings.warn(f"{text}: {warning}", stacklevel=2)
@@ -187,9 +190,9 @@ def traced(
                 raise TypeError(
                     f"{name}: a graph is taken as it is. Give the model that it is of to trace that."
                 )
-        if given_inputs(inputs) is not None:
-            call_arguments(inputs)
-        return module, inputs
+        if (given := given_inputs(inputs)) is not None:
+            call_arguments(given)
+        return module, given
     from fxlab.tracing import symbolic_trace
     from fxlab.tracing.bound_inputs import meta_as_cpu
 
@@ -210,6 +213,13 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
         return cast(Inputs, example_inputs(original))
     call_arguments(given := given_inputs(inputs))
     return cast(Inputs, given)
+
+
+def module_of_function(function: Any) -> torch.nn.Module:
+    """Return a module that calls a function, and holds the modules that it reads."""
+    from fxlab.tracing.model_code.attributes import module_of
+
+    return module_of(function)
 
 
 def is_session(value: Any) -> TypeGuard[SessionLike]:

@@ -6,6 +6,7 @@ import pytest
 # When it is first imported it loads a profile of hypothesis (50 examples on CI, else 10): here, before ours.
 import torch.testing._internal.common_utils  # noqa: F401
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 from laws import EXAMPLES
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
@@ -20,6 +21,11 @@ settings.register_profile(
     **_COMMON,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Constants of all imported files are examples too: to parse them takes longer than most tests, and a test
+# would draw others alone than after others.
+if hasattr(providers, "_local_constants"):
+    providers.HypothesisProvider._local_constants = providers._local_constants
 
 # pytest listens to each logger that passes nothing on, and for a listener torch records all it runs, with
 # stacks.

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import tomllib
+from pathlib import Path
 
 import pytest
+from installed_passes import install_passes
 
 MODEL = """
     import json, sys
@@ -94,3 +97,31 @@ def test_a_first_picture_needs_neither_tables_nor_compilers():
     )
     assert [name for name in imported if name.startswith(heavy)] == []
     assert len(imported) <= 290
+
+
+def test_an_installation_has_no_entry_points_but_the_command():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert "entry-points" not in project
+    assert [*project["scripts"]] == ["fxlab"]
+
+
+QUIET = """
+    import sys
+    import torch, torch.optim.optimizer as optimizer
+
+    before = dict(optimizer._global_optimizer_post_hooks), torch.compile, torch.nn.Module.__call__
+    import fxlab
+    assert "pandas" not in sys.modules
+    fxlab.MergeLinears, fxlab.verdict, fxlab.symbolic_trace
+    import fxlab.session, fxlab.models.tensor_state
+    read = [name for name in sys.modules if name in ("somebodys_passes", "IPython", "transformers")]
+    assert read == [], read
+    assert before == (optimizer._global_optimizer_post_hooks, torch.compile, torch.nn.Module.__call__)
+"""
+
+
+@pytest.mark.slow
+def test_an_import_listens_to_nothing_and_loads_no_plug_in(tmp_path):
+    install_passes(tmp_path, "somebodys_passes", "raise SystemExit(3)", {"a": "somebodys_passes:a"})
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(QUIET)], check=True, env=environment)

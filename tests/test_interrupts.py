@@ -209,7 +209,9 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     )
 
 
-@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, loss=torch.sum)])
+@pytest.mark.parametrize(
+    "trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, loss=torch.sum)]
+)
 def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through(trace):
     class Swallowing(nn.Module):
         def forward(self, x):

@@ -14,7 +14,7 @@ from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 ROOT = Path(__file__).parents[1] / "fxlab"
-ADAPTERS = {"torch_private.py", "tracing/torch_private.py", "tracing/dynamo/compiling.py"}
+ADAPTERS = {"torch_private.py", "tracing/torch_private.py"}
 """And each file ``hooks.py``."""
 
 

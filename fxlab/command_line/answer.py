@@ -1,4 +1,4 @@
-"""Standard output of a command: text for people, JSON or CSV for programs."""
+"""Standard output of a command: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,47 +13,34 @@ from fxlab.units import with_unit
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("text", "json", "csv")
 WIDEST_CELL = 100
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Facts and tables; JSON holds all of them, CSV the first table, or the facts where there is none."""
+    """Facts and tables."""
 
     facts: dict[str, Any]
     """Name -> string, number, ``None`` or a list of these."""
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     """Name -> table, whose index, if it has a name, is its first column."""
-    in_text: dict[str, list[str]] = field(default_factory=dict)
-    """Name of a table -> the columns that text has room for; all of a table that is not named."""
 
-    def write(self, file: TextIO, format: str, top: int | None = None) -> None:
-        """Write it in one of the ``FORMATS``, with at most ``top`` rows of each table."""
+    def write(self, file: TextIO, *, as_json: bool, top: int | None = None) -> None:
+        """Write it as text or JSON, with at most ``top`` rows of each table."""
         if top is not None:
             shown = {name: table.head(top) for name, table in self.tables.items()}
-            replace(self, tables=shown).write(file, format)
-        elif format == "json":
+            replace(self, tables=shown).write(file, as_json=as_json)
+        elif as_json:
             tables = {name: _flat(table).to_dict("records") for name, table in self.tables.items()}
             file.write(json.dumps(json_values({**self.facts, **tables}), indent=2) + "\n")
-        elif format == "csv":
-            table, *_ = [*self.tables.values()] or [self._facts_table()]
-            file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
         else:
             file.write(visible(self._text()))
-
-    def _facts_table(self) -> pd.DataFrame:
-        import pandas as pd
-
-        lists = {name: _value(value) for name, value in self.facts.items() if isinstance(value, list)}
-        return pd.DataFrame([self.facts | lists])
 
     def _text(self) -> str:
         known = {name: value for name, value in self.facts.items() if value not in (None, [])}
         width = max((len(name) for name in known), default=0)
         facts = [f"{_words(name):{width}}  {_value(value)}\n" for name, value in known.items()]
-        shown = {name: table[self.in_text.get(name, table.columns)] for name, table in self.tables.items()}
-        tables = [f"{_words(name)}\n{_table_text(table)}\n" for name, table in shown.items()]
+        tables = [f"{_words(name)}\n{_table_text(table)}\n" for name, table in self.tables.items()]
         return "\n".join(part for part in ("".join(facts), *tables) if part)
 
 

@@ -26,8 +26,6 @@ class ExitCode(enum.IntEnum):
     """The models could not be run or compared on these inputs, or no output has an element to compare."""
     SCRIPT_FAILED = 6
     """`fxlab compile`: the script raised, or ended with another status than 0."""
-    NOT_EXPORTED = 7
-    """No file could be written of the graph in this format."""
     UNEXPECTED = 70
     """Something that fxlab did not foresee."""
     INTERRUPTED = 130

@@ -9,14 +9,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from fxlab._version import __version__
 from fxlab.author_frames import placed_words
 from fxlab.checks import file_to_write
-from fxlab.command_line.answer import FORMATS, Answer, visible
+from fxlab.command_line.answer import Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
 from fxlab.command_line.progress import plain_warnings
@@ -31,7 +30,7 @@ _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`
 something that fxlab needs does not work; 2 bad arguments, or a file or model that is missing; 3 not
 traced; 4 a pass failed; 5 not compared, or nothing to compare (NaN, infinite or empty outputs); 6 the
-script of `compile` failed; 7 not exported; 70 unexpected; 130 Ctrl-C
+script of `compile` failed; 70 unexpected; 130 Ctrl-C
 """
 
 
@@ -45,22 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not own:
         parser.print_help()
         return ExitCode.DONE
-    own[0] = _command_of(own[0])
-    if own[0] in ("lab", "notebook", "ui", "serve"):
-        parser.error(f"there is no command {own[0]!r}: `fxlab report MODEL -o page.html` writes the page")
+    if own[0] not in COMMANDS and not own[0].startswith("-"):
+        parser.error(_no_such_command(own[0]))
     options, unknown = parser.parse_known_args(own)
-    two = options.command in ("report", "verdict") and options.passes is None
-    if unknown and two and not unknown[0].startswith("-"):
-        own[0] = "compare"  # two models
-        options, unknown = parser.parse_known_args(own)
     if unknown:
-        near = get_close_matches(unknown[0].partition("=")[0], options.known_options, n=2, cutoff=0.75)
-        hint = f". Did you mean {' or '.join(near)}?" if near else ""
-        if options.command == "compile":
-            hint = "; put those of the script behind --"
-        elif getattr(options, "passes", None) and not near:
-            hint = "; names of passes are separated by commas"
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0], options)}")
     if options.command == "compile":
         options.arguments += of_script
     try:
@@ -84,54 +72,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, cause)
 
 
-_NAMED_OTHERWISE = {
-    **{name: f"ask.{name}" for name in ("nodes", "profile", "explain", "draw", "benchmark", "bisect")},
-    "passes": "ask.passes",
-    **{name: f"report.{name}" for name in ("check", "export")},
-    **{"inspect": "ask.nodes", "why-not": "ask.why_not", "verdict": "report.report"},
+COMMANDS = ("trace", "report", "check", "compare", "compile", "doctor")
+_ELSEWHERE = {
+    "`fxlab report MODEL --passes NAMES` applies passes and judges the model": (
+        "verdict judge apply run transform optimize optimise html"
+    ),
+    "`fxlab report MODEL -o page.html` writes the page; in Jupyter, fxlab.inspect(model) shows it": (
+        "lab notebook ui serve view show inspect"
+    ),
+    "`fxlab trace MODEL --nodes` prints the nodes": "nodes table graph summary info",
+    "`fxlab compare REFERENCE CANDIDATE` compares two models": "diff assert weights assert-same",
+    "`fxlab doctor` lists the passes on offer": "passes list ls list-passes",
+    "`fxlab compile script.py` records a script": "record record-compile",
+    "in Python, fxlab.draw(session).save(path) writes a picture": "draw svg",
+    "in Python, fxlab.export(session, path) writes .pt2 and .onnx": "export onnx save convert",
+    "in Python, fxlab.benchmark(session) times passes": "benchmark time bench",
+    "in Python, fxlab.profile(session) measures nodes": "profile cost",
+    "`fxlab report MODEL --passes NAMES` names the pass; in Python, fxlab.bisect(session) the rewrite": (
+        "bisect"
+    ),
+    "in Python, session.explain(name) tells what a pass would change": "explain candidates",
+    "in Python, session.why_not(name, node) tells why not": "why-not why refusals",
 }
-"""Commands whose file or function is not of their name."""
-
-_OF_OTHER_PROGRAMS = {
-    word: command
-    for command, words in {
-        "benchmark": "time",
-        "compare": "diff assert weights compare_weights assert_same",
-        "draw": "svg",
-        "nodes": "show summary info table graph view",
-        "passes": "list ls list_passes",
-        "profile": "cost",
-        "report": "apply run transform optimize optimise html",
-        "verdict": "judge",
-    }.items()
-    for word in words.split()
-}
-"""Words of other programs for commands."""
+"""What leads to the thing -> the words of former versions and of other programs for its command."""
 
 
-def _command_of(word: str) -> str:
-    """Return the command that a word of another program, or a name in Python, means; else the word."""
-    known = ["compare", "compile", "doctor", "report", "trace", *_NAMED_OTHERWISE]
-    if word in known or word.startswith("-"):
-        return word
-    found = _OF_OTHER_PROGRAMS.get(word.replace("-", "_"), word)
-    return found if found in known else word
+def _no_such_command(word: str) -> str:
+    """Return a sentence that leads from a word that is no command to what does it."""
+    spelt = word.lower().replace("_", "-")
+    where = next((words for words, others in _ELSEWHERE.items() if spelt in others.split()), None)
+    if where is None:
+        near = get_close_matches(spelt, COMMANDS, n=1, cutoff=0.6)
+        where = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
+    return f"there is no command {word!r}: {where}"
 
 
-_Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
+def _hint(unknown: str, options: argparse.Namespace) -> str:
+    """Return the end of the sentence about an argument that a command does not have."""
+    if options.command == "compile":
+        return "; put those of the script behind --"
+    if unknown.startswith("--format"):
+        return "; --json prints JSON"
+    if unknown.startswith("-"):
+        known = [name for name in options.known_options if name.startswith("--")]
+        near = get_close_matches(unknown.partition("=")[0], known, n=1, cutoff=0.6)
+        return f"; did you mean {near[0]}?" if near else ""
+    if getattr(options, "passes", None):
+        return "; names of passes are separated by commas"
+    return "; two models are compared by `fxlab compare REFERENCE CANDIDATE`"
 
 
-def _command(name: str) -> _Command:
-    # Imported on use: `fxlab --help` needs neither torch nor pandas.
-    file, _, function = _NAMED_OTHERWISE.get(name, f"{name}.{name}").partition(".")
-    command: _Command = getattr(import_module(f"fxlab.command_line.commands.{file}"), function)
-    return command
+def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]:
+    """Return the function of a command; its file is imported now, as ``--help`` needs no torch."""
+    if name == "trace":
+        from fxlab.command_line.commands.trace import trace
+
+        return trace
+    if name == "compare":
+        from fxlab.command_line.commands.compare import compare
+
+        return compare
+    if name == "compile":
+        from fxlab.command_line.commands.compile import compile
+
+        return compile
+    if name == "doctor":
+        from fxlab.command_line.commands.doctor import doctor
+
+        return doctor
+    from fxlab.command_line.commands.report import check, report
+
+    return check if name == "check" else report
 
 
 def _write(answer: Answer | str, options: argparse.Namespace) -> None:
     try:
         if isinstance(answer, Answer):
-            answer.write(sys.stdout, options.format, options.top)
+            answer.write(sys.stdout, as_json=options.json, top=options.top)
         else:
             sys.stdout.write(visible(answer))
         sys.stdout.flush()
@@ -162,18 +179,6 @@ def _with_script_arguments(arguments: Sequence[str]) -> tuple[list[str], list[st
 
 
 class _Parser(argparse.ArgumentParser):
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Take options by the names that arguments have in Python and in other libraries."""
-        known = {name.removeprefix("--").replace("-", "_"): name for name in self._option_string_actions}
-        own = []
-        for word in sys.argv[1:] if args is None else args:
-            name, equals, value = word.partition("=")
-            other = name.removeprefix("--").replace("-", "_")
-            if name.startswith("--") and not any(each.startswith(name) for each in known.values()):
-                name = known.get(_OPTIONS.get(other, other), name)
-            own.append(f"{name}{equals}{value}")
-        return super().parse_known_args(own, namespace)
-
     def error(self, message: str) -> NoReturn:
         """Print the error and how to learn more; the whole usage would bury it."""
         self.exit(ExitCode.BAD_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
@@ -185,18 +190,16 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fxlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(
-        name: str, words: str, *, passes: bool = True, named: bool = False, **more: Any
-    ) -> argparse.ArgumentParser:
-        made = _add(commands, name, words, **more)
+    def command(name: str, words: str, *, passes: bool = True) -> argparse.ArgumentParser:
+        made = _add(commands, name, words)
         _add_model(made)
         if passes:
-            _add_passes(made, named=named)
+            _add_passes(made)
         return made
 
     page: dict[str, Any] = {"type": _page, "metavar": "FILE", "help": "the HTML file to write"}
     words = "Apply passes to a model, tell whether it is the same, write a report."
-    report = command("report", words, aliases=["verdict"])
+    report = command("report", words)
     report.add_argument("-o", "--output", **page)
     report.add_argument(
         "--title", default="", help="the title of the page; the name of the model if left out"
@@ -224,11 +227,6 @@ def command_parser() -> argparse.ArgumentParser:
     compare.add_argument("--outputs", type=_pairs, metavar="PAIRS", help=words)
     compare.add_argument("-o", "--output", **page)
 
-    words = "Apply passes to a model, write it as a file, and tell whether that is the same."
-    export = command("export", words)
-    words = "the file to write: .pt2 (a program of torch.export) or .onnx"
-    export.add_argument("-o", "--output", type=_exported, required=True, metavar="FILE", help=words)
-
     trace = command("trace", "Trace a model, and tell what its graph holds for.", passes=False)
     shown = trace.add_mutually_exclusive_group()
     shown.add_argument("--code", action="store_true", help="print the code of the graph")
@@ -236,32 +234,15 @@ def command_parser() -> argparse.ArgumentParser:
     words = "save the graph module, with torch.save"
     trace.add_argument("-o", "--output", type=_file, metavar="FILE", help=words)
 
-    nodes = command("nodes", "List the nodes of a model's graph, with passes applied.", aliases=["inspect"])
-    nodes.add_argument("--module", metavar="PATH", help="only those in this module")
-
-    drawn = command("draw", "Draw the graph of a model, with passes applied.")
-    words = "the picture to write: .svg, .png, .pdf or .dot"
-    drawn.add_argument("-o", "--output", type=_file, required=True, metavar="FILE", help=words)
-    drawn.add_argument("--open", type=lambda text: text.split(","), metavar="PATHS", help="groups to open")
-
-    timed = command("benchmark", "Time a model with each pass and with all, against the original.")
-    words = "how often each is timed (15)"
-    timed.add_argument("--rounds", type=_positive, default=15, metavar="N", help=words)
-
-    words = "how often each is called before (1)"
-    timed.add_argument("--warmup", type=_positive, default=1, metavar="N", help=words)
-
-    command("bisect", "Find the pass, and the rewrite in it, with which a model is different.")
-    command("profile", "Tell the time, operations and bytes of each node.")
-    command("explain", "Tell what passes would change on a model, and what not and why.", named=True)
-    words = "Tell where passes do not apply, and why; what came furthest first."
-    why_not = command("why-not", words, named=True)
-    why_not.add_argument("--node", metavar="NAME", help="only why not at this node, or in this module")
-
     words = "Run a script, and report on each graph that torch.compile makes of its code."
-    usage = "%(prog)s [options] SCRIPT [ARGUMENT ...] [options] [-- ARGUMENT ...]"
+    usage = (
+        "%(prog)s [options] SCRIPT [ARGUMENT ...] [options] [-- ARGUMENT ...]\n"
+        "       %(prog)s -o FOLDER -- COMMAND [ARGUMENT ...]"
+    )
     compiled = _add(commands, "compile", words, usage=usage)
-    compiled.add_argument("script", metavar="SCRIPT", help="the file of a Python script, run as it is")
+    words = "the file of a Python script, run as it is; without one, COMMAND is started, and each of its "
+    words += "processes writes a record into FOLDER"
+    compiled.add_argument("script", nargs="?", metavar="SCRIPT", help=words)
     words = "what the script is given; behind -- whatever begins with a dash"
     compiled.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=words)
     words = "SCRIPT is the name of a module, as for `python -m`"
@@ -271,17 +252,12 @@ def command_parser() -> argparse.ArgumentParser:
     words = "no verdicts that take runs in float64, and no costs and errors of nodes"
     compiled.add_argument("--no-measure", action="store_true", help=words)
 
-    _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
-    words = "Tell what is installed, what of fxlab works here, and what to do about the rest."
+    words = "Tell what is installed, what of fxlab works here and what to do about the rest, and list passes."
     _add(commands, "doctor", words)
     return parser
 
 
-_OPTIONS = dict.fromkeys(("shape", "shapes", "input_shape", "input_shapes", "input_size", "sizes"), "inputs")
-"""Options that are not arguments in Python."""
-
-
-class _Joined(argparse.Action):
+class _CommaSeparated(argparse.Action):
     """An option that may be given several times, or with several values that commas separate."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: Any = None) -> None:
@@ -298,9 +274,8 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=words, description=words, epilog=_EXIT_CODES, formatter_class=_Help, **more
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="how to print (text)")
-    json_words = "as --format json: facts by name, and each table as a list of rows, in a fixed order"
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help=json_words)
+    words = "print JSON: facts by name, and each table as a list of rows, in a fixed order"
+    parser.add_argument("--json", action="store_true", help=words)
     parser.add_argument("--top", type=_positive, metavar="N", help="print at most so many rows of a table")
     parser.add_argument(
         "--verbose", action="store_true", help="a line for each step, and what other libraries warn of"
@@ -310,17 +285,14 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
     return parser
 
 
-def _add_passes(parser: argparse.ArgumentParser, *, named: bool = False) -> None:
-    if named:
-        words = "what --passes may name as well"
-        parser.add_argument("named", nargs="?", metavar="PASSES", help=words)
+def _add_passes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        *("-p", "--passes", "--pass", "--apply"),
-        action=_Joined,
+        *("-p", "--passes"),
+        action=_CommaSeparated,
         default=None,
         metavar="NAMES",
-        help="passes, separated by commas; the beginning of a name will do, `all` is all. They are applied "
-        "in the order in which `fxlab passes` lists them, and then those in Python code (file.py:name)",
+        help="passes, separated by commas; `all` is all. They are applied in the order in which "
+        "`fxlab doctor` lists them, and then those in Python code (file.py:name)",
     )
 
 
@@ -391,9 +363,3 @@ def _page(text: str) -> str:
 
 def _page_or_folder(text: str) -> str:
     return _page(text) if Path(text).suffix else text
-
-
-def _exported(text: str) -> str:
-    if Path(text).suffix not in (".pt2", ".onnx"):
-        raise argparse.ArgumentTypeError(f"expected a file that ends in .pt2 or .onnx, got {text!r}")
-    return _file(text)

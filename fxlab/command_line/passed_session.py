@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
     names = [word.strip() for word in words.split(",")]
     own = [_in_code(name) for name in names if is_named_in_code(name)]
     known = ",".join(name for name in names if not is_named_in_code(name))
-    chosen = [] if own and not known else chosen_names(known, passes)
+    chosen = [] if own and not known else chosen_names(known, [str(pass_.name) for pass_ in passes])
     return [*passes, *own], [*chosen, *(str(pass_.name) for pass_ in own)]
 
 
@@ -76,14 +77,10 @@ def session_with_passes(
     options: argparse.Namespace,
     progress: Progress,
     chosen: tuple[list[Transformation], list[str]],
-    *,
-    needs_weights: bool = False,
 ) -> tuple[Session, Source]:
     """Load and trace the model of a command, and apply the passes."""
     with progress.step("load"):
         source = loaded(options)
-    if needs_weights and not source.has_data:
-        raise CommandError(f"{options.model}: a model without weights cannot be exported.")
     passes, names = chosen
     with progress.step("trace"):
         session = Session(*traced(source, options), passes=passes)
@@ -96,29 +93,26 @@ def session_with_passes(
 ALL = "all"
 
 
-def chosen_names(words: str, offered: Sequence[Transformation | str]) -> list[str]:
-    """Return the names of passes that a list, separated by commas, means.
+def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
+    """Return the names of the passes in a list, separated by commas, in the order of application.
 
-    ``words``: names in any common spelling, or parts of names that mean one pass (``fuse-bias`` for
-    ``fuse-bias-in-linear``) or several of one kind; ``all`` for every pass. ``offered``: the passes, or their
-    names. Raises CommandError if there is no word, or one means no
-    pass, or several. They are in the order of ``offered``, which is that of application.
+    ``words``: exact names; ``all`` for every pass. ``offered``: the names on offer, in that order. Raises
+    CommandError if there is no word, or one that is no name.
 
     Examples
     --------
-    >>> chosen_names("merge,fuse-bias", ["merge-linears", "fuse-bias-in-linear", "fuse-attention"])
-    ['merge-linears', 'fuse-bias-in-linear']
+    >>> chosen_names("fuse-attention,merge-linears", ["merge-linears", "fuse-attention", "fuse-gelu"])
+    ['merge-linears', 'fuse-attention']
     """
-    names = [each if isinstance(each, str) else str(each.name) for each in offered]
     if words.strip() == ALL:
-        return names
-    if not words.replace(",", " ").strip():
+        return [*offered]
+    given = {word.strip() for word in words.split(",") if word.strip()}
+    if not given:
         raise CommandError(
             f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
-    from fxlab.transformations.pass_names import no_such_pass
-
-    given = [word.strip() for word in words.split(",") if word.strip()]
-    if unknown := [word for word in given if word not in names]:
-        raise CommandError(str(no_such_pass(unknown[0], names, "--passes")))
-    return [name for name in names if name in given]
+    for word in sorted(given - {*offered}):
+        near = get_close_matches(word, offered, n=1, cutoff=0.5) or [n for n in offered if word in n]
+        hint = f"Did you mean {near[0]}?" if near else "`fxlab doctor` lists those on offer."
+        raise CommandError(f"--passes: there is no pass {word!r}. {hint}")
+    return [name for name in offered if name in given]

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from fxlab.checks import file_to_write, flag, unexpected
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
-from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs
+from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.stages import session_of_all, session_of_ranks
@@ -56,9 +56,10 @@ def compare(
     Parameters
     ----------
     reference, candidate
-        A module or function, which is traced; a graph module or exported program. Or runs that
-        :func:`fxlab.runs.record_run` recorded, or their files; a model compared with a run is recorded here,
-        on ``inputs``.
+        A module or function, which is traced; a graph module or exported program. One that runs code of
+        ``torch.compile`` is run as it is called, and its outputs, writes and gradients are compared. Or runs
+        that :func:`fxlab.runs.record_run` recorded, or their files; a model compared with a run is recorded
+        here, on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
@@ -125,9 +126,13 @@ def compare(
     if weights is not False:
         names = weights if isinstance(weights, Mapping) else {}
         compared = compare_weights(first.holder, second.holder, names)
+    is_called = first.is_compiled or second.is_compiled
+    ours_trained = theirs_trained = None
+    if flag(gradients, "gradients") and is_called:
+        ours_trained, theirs_trained = trained_alike(first, second, compared)
     runs = (
-        Runs(first.graph, "reference", first.inputs).beside(second.graph),
-        Runs(second.graph, "candidate", second.inputs).beside(first.graph),
+        Runs(first.graph, "reference", first.inputs, ours_trained).beside(second.graph),
+        Runs(second.graph, "candidate", second.inputs, theirs_trained).beside(first.graph),
     )
     returned = [each.observed.returned for each in runs]
     pairs = checked_outputs(outputs, *returned)
@@ -138,17 +143,28 @@ def compare(
     given = paired_inputs(first, second)
     judged, found = _verdict(runs, pairs, given)
     rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
-    ours = Side.of_runs(judged.runs[0], second.graph if rounds else None)
-    theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
+    if is_called:
+        ours, theirs = (_side(each, is_rounded=found.agrees) for each in judged.runs)
+    else:
+        ours = Side.of_runs(judged.runs[0], second.graph if rounds else None)
+        theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
     wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
+    if is_called:  # of which only results are known, so that no place in it is named
+        alignment = replace(alignment, parted=[], parted_original=[])
     backward = None
-    if flag(gradients, "gradients"):
+    if gradients and not is_called:
         backward = backward_of(alignment, compared or ())
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
-    notes = *first.notes, *_writes_left(runs, judged.runs)
-    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward, notes)
+    notes = *first.notes, *second.notes, *_writes_left(runs, judged.runs)
+    return Comparison(
+        alignment, found, compared, left, first.inputs, second.inputs, backward, notes, is_called
+    )
+
+
+def _side(runs: Runs, *, is_rounded: bool) -> Side:
+    return Side.of_call(runs, is_rounded=is_rounded) if runs.is_generated else Side.of_runs(runs, None)
 
 
 def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:

@@ -101,6 +101,9 @@ class Comparison(Judged):
     notes: tuple[str, ...] = ()
     """The parts that could not be seen, and other differences, of runs that were recorded."""
 
+    is_called: bool = False
+    """Whether one of the two runs compiled code, in which no place is named."""
+
     @property
     def max_abs_diff(self) -> float:
         """The largest absolute difference of an element of the outputs: see :class:`fxlab.Verdict`."""
@@ -318,7 +321,7 @@ class Comparison(Judged):
             yield f"Weights: {listed(in_words(odd))}"
         if self.first is not None:
             yield f"First: {self.first}"
-        elif not (self.agrees or has_nothing):
+        elif not (self.agrees or has_nothing or self.is_called):
             yield f"No node is named: {self.alignment}"
         aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
         notes = [f"{aligned} of {total} values have a partner", *self.notes]

@@ -11,11 +11,14 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.checks import described
+from fxlab.comparison.weights import SAME, Weight
 from fxlab.models.graph_module import check_lints
+from fxlab.models.module_tensors import CALLS_A_MODULE
 from fxlab.models.running import Inputs, argument_names, given_arguments, given_inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import inputs_or_examples, source_of, traced
-from fxlab.validation.arguments import check_runs, check_runs_by_node
+from fxlab.validation.arguments import check_runs, check_runs_by_node, compiled_call
+from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
 from fxlab.values.nested import map_tensors, tensors_inside
 from fxlab.values.tensors import tensors_by_path
 
@@ -32,6 +35,10 @@ class Given:
     inputs: Inputs
     holder: nn.Module
     notes: tuple[str, ...] = ()
+    prefix: str = ""
+    """The beginning of the names that the graph has for tensors of the holder."""
+    is_compiled: bool = False
+    """Whether it runs compiled code, so that the graph is a single call of it."""
 
 
 def given_models(
@@ -57,7 +64,8 @@ def given_models(
             known = map_tensors(lambda _, t: t.to(theirs).to(ours) if t.dtype == ours else t, known)
             notes = (f"inputs are cast to {dtype_name(theirs)}, the dtype of the candidate's weights",)
     given_arguments(others)
-    return replace(_given(first, known, "reference"), notes=notes), _given(second, others, "candidate"), left
+    ours_given = _given(first, known, "reference")
+    return replace(ours_given, notes=(*notes, *ours_given.notes)), _given(second, others, "candidate"), left
 
 
 def _float_dtype(model: Any) -> torch.dtype | None:
@@ -77,10 +85,40 @@ def _given(model: Any, inputs: Inputs, name: str) -> Given:
     is_function = isroutine(model)
     if not is_function:
         check_runs(model, name)
+    if (graph := compiled_call(model, inputs)) is not None:
+        return _compiled(graph, inputs, name, is_function)
     graph, _ = traced(model, inputs)
     check_lints(graph, name)
     check_runs_by_node(graph, name)
     return Given(graph, inputs, nn.Module() if is_function else model)
+
+
+def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) -> Given:
+    """Return a model that runs compiled code."""
+    words = (
+        f"the {name} runs code that torch.compile has compiled: it is called, and nothing inside is compared"
+    )
+    called = graph.get_submodule("model") if graph.meta.get(CALLS_A_MODULE) else graph
+    inner = getattr(called, "_orig_mod", called)
+    if is_function:
+        return Given(graph, inputs, nn.Module(), (words,), is_compiled=True)
+    prefix = "" if called is graph else "model." if inner is called else "model._orig_mod."
+    return Given(graph, inputs, inner, (words,), prefix, is_compiled=True)
+
+
+def trained_alike(
+    reference: Given, candidate: Given, weights: Collection[Weight] | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the trained parameters of both by name, and the names that gradients have in the answer."""
+    ours, theirs = (trained_parameters(each.graph) for each in (reference, candidate))
+    pairs = shared_parameters(reference.graph, candidate.graph)
+    pairs |= {
+        f"{candidate.prefix}{weight.candidate}": f"{reference.prefix}{weight.reference[0]}"
+        for weight in weights or ()
+        if weight.status in SAME and len(weight.reference) == 1 and weight.status != "part"
+    }
+    alike = {name: other for name, other in pairs.items() if name in theirs and other in ours}
+    return {name: name for name in ours}, alike
 
 
 def _for_candidate(candidate: Any, inputs: Inputs) -> tuple[Inputs, tuple[str, ...]]:

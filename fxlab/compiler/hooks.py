@@ -33,7 +33,7 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(
             "Nothing is compiled for a session while record_compile records; do it after its block, or "
-            "without FXLAB_RECORD, which records to the end of the process."
+            "without `fxlab compile -- COMMAND`, which records to the end of the process."
         )
     with LOCK, RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)

@@ -1,6 +1,5 @@
-"""A transformed model in use: called, trained and used for generation like the model itself."""
+"""A transformed model in use: by ``torch.compile``, or as a file."""
 
-from fxlab.deployment.as_model import as_model
-from fxlab.deployment.held_graph import Switched
+from fxlab.deployment.as_backend import as_backend
 
-__all__ = ["Switched", "as_model"]
+__all__ = ["as_backend"]

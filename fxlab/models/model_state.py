@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
+from fxlab.models.hooks import is_compiled
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
@@ -63,6 +65,16 @@ def state_kept(
     """
     state = ModelState(model, values=values, parameters=parameters, others=others)
     return state.put_back_after(watch=watch)
+
+
+def state_kept_in_call(model: nn.Module) -> AbstractContextManager[ModelState]:
+    """Return the same for a call of a model as it is.
+
+    Dynamo would trace the mode that watches, and call other code: parameters are copied at once.
+    """
+    if is_compiled(model):
+        return state_kept(model, watch=False, parameters=[*model.parameters()])
+    return state_kept(model)
 
 
 @dataclass(frozen=True)
@@ -171,12 +183,18 @@ class ModelState:
         now = ((name, value_at(self._model, name)) for name in self._names)
         return {name: value for name, value in now if isinstance(value, torch.Tensor)}
 
-    def written(self) -> dict[str, torch.Tensor]:
-        """Return copies of the tensors that have changed, by name."""
+    def written(self, *, replaced: bool = True) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors that have changed, by name.
+
+        ``replaced``: whether attributes that hold another tensor now are among them; buffers always are.
+        """
         found = {}
         for name, tensor in self._names.items():
             saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
-            if isinstance(now, torch.Tensor) and saved is not None and not saved.is_now(now):
+            if not isinstance(now, torch.Tensor) or saved is None or saved.is_now(now):
+                continue
+            is_alike = (now.shape, now.dtype) == (tensor.shape, tensor.dtype)
+            if replaced or now is tensor or (is_alike and name in dict(self._model.named_buffers())):
                 found[name] = now.detach().clone()
         return found
 
@@ -401,10 +419,11 @@ def value_at(model: nn.Module, name: str) -> Any:
     """Return the value at a name such as ``layers.0.cache.keys``, ``None`` if there is none."""
     value: Any = model
     for part in name.split("."):
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list | tuple):
-            value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
+        if is_a(value, dict):
+            value = dict.get(value, part)
+        elif is_a(value, list, tuple):
+            built_in: Any = list if is_a(value, list) else tuple
+            value = dict(zip(map(str, count()), built_in.__iter__(value), strict=False)).get(part)
         else:
             value = getattr(value, part, None)
     return value

@@ -3,10 +3,22 @@
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.node_info import attribute_at
 from fxlab.values.lazy import LazyTensor
+
+CALLS_A_MODULE = "fxlab.calls_a_module"
+"""The entry of ``meta`` of a graph that is a single call of a module under the name ``model``."""
+_OF_COMPILE = "_orig_mod."
+
+
+def plain_name(module: nn.Module, name: str) -> str:
+    """Return the name of a tensor as the model has it by itself, called by a graph or compiled or not."""
+    if getattr(module, "meta", {}).get(CALLS_A_MODULE):
+        name = name.removeprefix("model.")
+    return name.replace(_OF_COMPILE, "")
 
 
 def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:

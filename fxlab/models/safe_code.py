@@ -33,21 +33,25 @@ from fxlab.torch_private import (
 )
 from fxlab.values.tensors import SYMBOLIC
 
-_PRIMITIVE = (bool, int, float, complex, str, bytes, NoneType, EllipsisType)
+_PRIMITIVE = (bool, int, float, str, bytes, NoneType, EllipsisType)
 _OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 _OPERATORS = (OpOverload, HigherOrderOperator)
 _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 """Names that torch writes into code without checking for others of that name."""
 
 
-def protect(graph: Graph) -> Graph:
-    """Keep names in the next generated code of a graph from being shadowed; return the graph."""
+def protect(graph: Graph, *, always: bool = False) -> Graph:
+    """Keep names in the next generated code of a graph from being shadowed; return the graph.
+
+    ``always``: whether that code is written here even where torch's is known to be right.
+    """
     codegen = graph._codegen
     # A subclass of somebody else's writes code of its own, and stays.
-    safe = _SAFE.get(type(codegen))
+    safe = type(codegen) if isinstance(codegen, _Protected) and always else _SAFE.get(type(codegen))
     if safe is not None:
-        protected = safe.__new__(safe)
+        protected: Any = safe.__new__(safe)
         vars(protected).update(vars(codegen))
+        protected.is_written_here = always
         graph._codegen = protected
     return graph
 
@@ -55,9 +59,13 @@ def protect(graph: Graph) -> Graph:
 class _Protected(CodeGen):
     """Mixed into torch's generators of code."""
 
+    is_written_here = False
+    """Whether none of the code is torch's."""
+
     def _gen_python_code(self, nodes: Any, root_module: str, namespace: Any, **options: Any) -> PythonCode:
         listed = list(nodes)
-        if self._body_transformer is None and _may_be_shadowed(listed, root_module):
+        is_here = self.is_written_here or _may_be_shadowed(listed, root_module)
+        if self._body_transformer is None and is_here:
             return _Writer(self, listed, root_module, namespace).written()
         return super()._gen_python_code(nodes, root_module, namespace, **options)
 
@@ -140,6 +148,8 @@ def _at(qualified_name: str) -> Any:
 
 def _is_opaque(value: object, *, is_in_dict: bool = False) -> bool:
     """Tell whether an argument holds a value that its ``repr`` does not reproduce."""
+    if isinstance(value, complex):
+        return True  # ``-0j`` reads as another zero, and ``nan`` in it as a name
     if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, (*_OF_TORCH, *SYMBOLIC)):
         return False
     if isinstance(value, tuple | list):

@@ -14,6 +14,8 @@ from fxlab.models.tensor_state import ModelNoted
 
 InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
 _KEY = "fxlab_step"
+IN_PLACE = "fxlab_in_place"
+"""Key of ``node.meta``: the optimizer's code writes the result into the first argument."""
 
 
 @dataclass(frozen=True)

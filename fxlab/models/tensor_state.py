@@ -101,6 +101,7 @@ class TensorState:
     @classmethod
     def of(cls, tensor: torch.Tensor, *, keep_small: bool = False) -> TensorState:
         """Note the state of a tensor, with its bits if it is small and ``keep_small``."""
+        count_fused_steps()
         inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
         has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
@@ -310,11 +311,14 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, memory
 
 
+@functools.cache
+def count_fused_steps() -> None:
+    """Let steps of fused optimizers count as writes from now on, as those of all others do."""
+    register_optimizer_step_post_hook(_count_fused_step)
+
+
 def _count_fused_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Count the writes of fused kernels, which do not count versions, as torch counts all others."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
-
-
-register_optimizer_step_post_hook(_count_fused_step)

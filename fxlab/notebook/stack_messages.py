@@ -10,21 +10,14 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING
 from fxlab.notebook.screen import Screen
-from fxlab.session.near_misses import near_miss
-from fxlab.session.written_test import written_test
 from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
-from fxlab.view_model.others import Others, found_others, torch_functions
 from fxlab.view_model.pass_state import failure_state, readable_name
-from fxlab.view_model.protocol import Offer, OthersFound, ShownNearMiss, ShownRewrite
-from fxlab.view_model.rewrite_state import relaxations, shown_near_miss, shown_rewrite
-from fxlab.view_model.wire import clip
+from fxlab.view_model.protocol import Offer, ShownNearMiss, ShownRewrite
+from fxlab.view_model.rewrite_state import shown_near_miss, shown_rewrite
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
-
-MOST_PYTHON = 40_000
-"""Characters of a test or a pass."""
 
 
 class StackScreen(Screen):
@@ -74,41 +67,6 @@ class StackScreen(Screen):
     def _near_miss(self, signature: str, node: str) -> ShownNearMiss:
         p = self._offered(signature)
         return shown_near_miss(p, self.session.stages, self._below(p), node)
-
-    @answers("add-relaxed", "Adding the relaxed pass", is_slow=True)
-    def _add_relaxed(self, signature: str, node: str, number: int) -> None:
-        p = self._offered(signature)
-        below = self.session.stages[self._below(p)]
-        found = relaxations(p, below, near_miss(p, below, node))
-        if not 0 <= number < len(found):
-            raise MessageError(f"{p.name} is relaxed in {len(found)} ways, not {number}.")
-        pass_offer.add_named(self.session, found[number].pass_)
-
-    @answers("find-others", "Looking for others")
-    def _find_others(
-        self, nodes: list[str], between: bool, choices: dict[str, str], replacement: str
-    ) -> OthersFound:
-        return found_others(self.session, nodes, choices, replacement, between=between)
-
-    @answers("as-test", "Writing the test")
-    def _as_test(self, signature: str, node: str) -> str:
-        p = self._offered(signature)
-        return clip(written_test(p, self.session._below(str(p.name)), node), MOST_PYTHON)
-
-    @answers("new-pass", "Writing the pass")
-    def _new_pass(self, nodes: list[str], choices: dict[str, str]) -> str:
-        return clip(Others(self.session.graph_module, nodes, choices).new_pass(), MOST_PYTHON)
-
-    @answers("list-functions", "Listing functions of torch")
-    def _list_functions(self) -> list[str]:
-        return list(torch_functions())
-
-    @answers("add-others", "Adding the pass", is_slow=True)
-    def _add_others(self, nodes: list[str], choices: dict[str, str], replacement: str) -> None:
-        found = Others(self.session.graph_module, nodes, choices).replaced(replacement)
-        if not found.judgement["canAdd"]:
-            raise MessageError(f"The replacement was not confirmed. {found.judgement['words']}")
-        pass_offer.add_named(self.session, found.pass_)
 
     @answers("look-at-files", "Looking for changed files")
     def _look_at_files(self) -> None:

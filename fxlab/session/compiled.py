@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.overlays import Overlay
-    from fxlab.tracing import GraphBreak
+    from fxlab.sources import GraphBreak
     from fxlab.transformations import Transformation
 
 

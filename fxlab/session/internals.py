@@ -13,7 +13,7 @@ from fxlab.transformations.registry import Pass
 if TYPE_CHECKING:
     from fxlab.session.compiled import Compiled
     from fxlab.session.history import Candidate
-    from fxlab.session.session import Session
+    from fxlab.session.pass_stack import PassStack
     from fxlab.validation.evaluation.evaluation import Evaluation
     from fxlab.validation.verdicts.comparison import Verdict
     from fxlab.validation.verdicts.verdict import Reference
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Internals:
     """Members of a session that only screens and reports need; ``session._internals`` has them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PassStack) -> None:
         self._session, self._turns = session, session._turns
 
     @property
@@ -64,18 +64,18 @@ class Internals:
         Raises ``ValueError`` if the session has no inputs, or its model no weights.
         """
         session = self._session
-        return session._comparisons.outputs(session._stack, session.graph_module, session.inputs)[0].copy()
+        return session._comparisons.outputs(session._stack, session.graph_module, session._inputs)[0].copy()
 
     @in_turn
     def known_verdict(self) -> Verdict | None:
         """Return the verdict if there is one already, or if it needs no run in float64; else ``None``."""
         session = self._session
-        return session._comparisons.known_verdict(session._stack, session.graph_module, session.inputs)
+        return session._comparisons.known_verdict(session._stack, session.graph_module, session._inputs)
 
     @in_turn
     def reference_run(self) -> Reference:
         """Return the original as the reference of verdicts; it is run once."""
-        return self._session._comparisons.reference_on(self._session.inputs)
+        return self._session._comparisons.reference_on(self._session._inputs)
 
     @property
     def batches(self) -> Iterable[Any] | None:

@@ -1,11 +1,13 @@
 """A stack of transformations over one graph, each with a switch."""
 
+from __future__ import annotations
+
 import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
@@ -24,6 +26,11 @@ from fxlab.transformations.candidate_filter import listed, node_names, not_limit
 from fxlab.transformations.pass_names import Passes
 from fxlab.transformations.registry import Pass, as_pass
 
+if TYPE_CHECKING:
+    from fxlab.models.running import Inputs
+    from fxlab.session.compiled import Compiled
+    from fxlab.validation.evaluation.agreement import Metric
+
 
 class PassStack:
     """The stack of a session, its history and its stages: the part of a session with the switches.
@@ -31,6 +38,16 @@ class PassStack:
     ``original``: the lowest stage, which is never written. ``history``: which of them are on at the
     beginning.
     """
+
+    _inputs: Inputs | None
+    _data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
+    """The data set that it was judged on last, and the metrics."""
+    _is_comparison = False
+    """Whether its stages are models of several origins."""
+
+    def _as_compiled(self) -> Compiled | None:
+        """Return the session itself if a compiler makes its stages, so that it has more members."""
+        return None
 
     def __init__(self, original: GraphModule, offer: Offer, history: History) -> None:
         self.original, self._offer, self._history = original, offer, history

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import file_to_write, flag, items_of, unexpected
+from fxlab.checks import file_to_write, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.hints import no_such_member
 from fxlab.models.graph_module import check_lints
@@ -36,8 +36,7 @@ from fxlab.units import listed
 
 if TYPE_CHECKING:
     from fxlab.graphs.changes_made import Changes
-    from fxlab.session.compiled import Compiled
-    from fxlab.tracing.leaf_modules import Choice
+    from fxlab.sources import Choice
     from fxlab.validation import Evaluation, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -94,9 +93,6 @@ class Session(PassStack):
     True
     """
 
-    _is_comparison = False
-    """Whether its stages are models of several origins."""
-
     def __init__(
         self,
         model: Model,
@@ -126,7 +122,6 @@ class Session(PassStack):
         self._noted = None if record is None else record.noted
         if self._model is not None:
             self._noted = ModelNoted(self._model)
-        self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         check_lints(original, "model")
         if weights is not None:
             from fxlab.models.weight_files import with_weights
@@ -138,10 +133,6 @@ class Session(PassStack):
     def _internals(self) -> Internals:
         """The rest of the session, for screens and reports."""
         return Internals(self)
-
-    def _as_compiled(self) -> Compiled | None:
-        """Return the session itself if a compiler makes its stages, so that it has more members."""
-        return None
 
     @property
     def model(self) -> nn.Module:
@@ -428,61 +419,6 @@ class Session(PassStack):
         facts = saved_file.facts_of(self.original, self.graph_module)
         return saved_file.write(file, facts, [row for row in rows if row["on"] or row["excluded"]])
 
-    def as_model(self, *, check: bool = True) -> nn.Module:
-        """Return a module of the model's own class that shares its parameters and runs graphs.
-
-        It generates, trains and fits into pipelines like the model. Dynamo captures a graph when it is first
-        needed; the passes that are on in this session transform it, and the two are compared. A pass that is
-        switched later acts on the next call, and so does a change of the model: Dynamo's guards decide which
-        graph holds. Code that cannot be captured runs as the model's own; for a whole call, a
-        ``RuntimeWarning`` says why.
-
-        Parameters
-        ----------
-        check
-            Whether a transformed graph is used only if its outputs for the first arguments, and gradients if
-            wanted, equal those of the captured graph, up to rounding (see :meth:`verdict`). If not, passes
-            may change results.
-
-        Returns
-        -------
-        torch.nn.Module
-            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run code eagerly.
-
-        Raises
-        ------
-        ValueError
-            If the session was made of a graph module and so does not know the model; or if its weights are in
-            files.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> from fxlab import RemoveIdentities
-        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
-        >>> session = Session(model, torch.ones(2, 4), passes=[RemoveIdentities()])
-        >>> fast = session.as_model()
-        >>> _ = session.apply("remove-identities")
-        >>> with torch.no_grad():
-        ...     torch.equal(fast(torch.ones(3, 4)), model(torch.ones(3, 4)))
-        True
-        >>> fast.graphs()[["call", "runs", "passes"]].iloc[0].tolist()
-        ['input: float32[3, 4]', 'graph', 'remove-identities']
-        """
-        flag(check, "check")
-        if self._model is None:
-            raise ValueError(
-                f"The session of {type(self.original).__name__} holds a graph alone and does not know the "
-                "model, whose other calls have to be traced. Make one of the module: Session(model, inputs)."
-            )
-        from fxlab.models.weight_files import check_in_memory
-
-        check_in_memory(self.original)
-        from fxlab.deployment import Switched, as_model
-
-        return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
-
     @in_turn
     def copy(self) -> Session:
         """Return an independent session of the same original and inputs, with the same history.
@@ -493,7 +429,9 @@ class Session(PassStack):
             If a compiler makes its stages.
         """
         if self._as_compiled() is not None:
-            raise TypeError("A compile is not copied. Compile again: fxlab.compiler.compile_session(model, inputs).")
+            raise TypeError(
+                "A compile is not copied. Compile again: fxlab.compiler.compile_session(model, inputs)."
+            )
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         PassStack.__init__(other, self.original, self._offer.copy(), self._history)

@@ -1,6 +1,7 @@
 """The update of an optimizer as a graph."""
 
 import inspect
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from fxlab.checks import unexpected
 from fxlab.exchanged import exchanged
 from fxlab.models.placements import local_part
+from fxlab.models.step_record import IN_PLACE
 from fxlab.models.tensor_state import python_noted
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
@@ -281,7 +283,7 @@ def recorded_update(
             given = {name: rate if update.is_tensor(name) else rate.item() for name, rate in rates.items()}
             layouts = {grads[name]: layout for name, layout in gradients_in.items()}
             layouts |= {held[slot]: value.layout for slot, value in state.items()}
-            with _StorageLayouts(layouts, update):
+            with _UpdateCalls(layouts, update):
                 after = update.run(own, grads, held, given)
             slots.extend(after)
             return [*own.values(), *after.values()]
@@ -393,33 +395,39 @@ _SPARSE_PARTS = frozenset({
 })  # fmt: skip
 
 
-class _StorageLayouts(TorchFunctionMode):
-    """Answers which tensors are sparse, while an update is recorded on dense ones.
+class _UpdateCalls(TorchFunctionMode):
+    """Notes writes in place of an update that is recorded, and answers which tensors are sparse.
 
-    Torch does not functionalize sparse tensors; the graph computes with them. An update that reads their
-    parts is refused.
+    Torch does not functionalize sparse tensors, so an update is recorded on dense ones, and its graph
+    computes with sparse ones. An update that reads their parts is refused.
     """
 
     def __init__(self, layouts: Mapping[torch.Tensor, torch.layout], update: Update) -> None:
         super().__init__()
         self._layouts, self._name = layouts, update.class_name
         self._is_dense = all(layout is torch.strided for layout in layouts.values())
+        self._graph = torch_private.get_proxy_mode().tracer.graph
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        name = getattr(func, "__name__", "")
         if not self._is_dense:
             if func in _ASKS_LAYOUT and args[0] in self._layouts:
-                layout = self._layouts[args[0]]
-                return func(torch.empty(0, layout=layout))
-            if getattr(func, "__name__", "") in _SPARSE_PARTS:
+                return func(torch.empty(0, layout=self._layouts[args[0]]))
+            if name in _SPARSE_PARTS:
                 raise TraceError(
                     f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True), and the step of "
-                    f"{self._name} reads the parts of a sparse tensor ({func.__name__}), which a graph of a "
-                    "training step does not have. Trace without the optimizer, and let it do its step by "
-                    "itself, or make the gradient dense (sparse=False)."
+                    f"{self._name} reads the parts of a sparse tensor ({name}), which a graph of a training "
+                    "step does not have. Trace without the optimizer, and let it do its step by itself, or "
+                    "make the gradient dense (sparse=False)."
                 )
-        return func(*args, **(kwargs or {}))
+        last = next(iter(reversed(self._graph.nodes)))
+        result = func(*args, **(kwargs or {}))
+        if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i"):
+            for node in itertools.takewhile(lambda node: node is not last, reversed(self._graph.nodes)):
+                node.meta[IN_PLACE] = True
+        return result
 
 
 class _NeedsNumberError(Exception):

@@ -44,6 +44,7 @@ from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
     check_against_eager,
     check_second_run,
+    require_as_compared,
 )
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
@@ -149,6 +150,8 @@ class _Traced:
     """Why it is specialised."""
     nodes: RecordedNodes
     """The recorded calls, if the model has read its mode."""
+    eager: Eager
+    """The model that it was compared with."""
 
     @property
     def decisions(self) -> int:
@@ -252,10 +255,10 @@ class _Pipeline:
                 module.meta[KEYWORD_ORDER] = extra
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
-            module.recompile()
+            require_as_compared(eager, module)
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
-        return _Traced(rung, run, module, tuple(findings), reasons, nodes)
+        return _Traced(rung, run, module, tuple(findings), reasons, nodes, eager)
 
     def _recorded(self, rung: Rung) -> tuple[Run, Eager]:
         """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
@@ -331,7 +334,7 @@ class _Pipeline:
         if not modes or (len(modes) == 1 and self._is_same(traced, training=True not in modes)):
             return []
         findings = require_modes(traced.module, self._model, reads)
-        traced.module.recompile()
+        require_as_compared(traced.eager, traced.module)
         return findings
 
     def _is_same(self, traced: _Traced, training: bool) -> bool:

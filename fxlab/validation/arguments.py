@@ -1,37 +1,79 @@
 """The arguments that functions of this package have in common: models, sessions and inputs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from inspect import isroutine
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
 
 from fxlab.checks import items_of, unexpected
-from fxlab.models.module_tensors import tensors_of
+from fxlab.models.hooks import compiled_calls, is_compiled, may_be_compiled
+from fxlab.models.model_state import state_kept_in_call
+from fxlab.models.module_tensors import CALLS_A_MODULE, tensors_of
 from fxlab.models.ranks import why_not_judged
-from fxlab.models.running import Inputs, argument_names, given_arguments
+from fxlab.models.running import Inputs, argument_names, given_arguments, run
 from fxlab.models.safe_code import protect
-from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of
+from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of, module_of_function
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import no_such_pass
 
 
-def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
-    """Return a module as a graph that is run as it is: itself, or a single call of it."""
+class CompiledCodeError(ValueError):
+    """A model runs compiled code, which has no nodes that could be run one by one."""
+
+    def __init__(self, name: str, call: GraphModule) -> None:
+        self.call = call
+        super().__init__(
+            f"{name}: it runs code that torch.compile has compiled, whose nodes cannot be run one by one. "
+            "fxlab.verdict and fxlab.compare run it as it is called, and compare its outputs."
+        )
+
+
+def as_graph(model: Any, inputs: Inputs) -> GraphModule:
+    """Return a module as a graph that is run as it is: itself, or a single call of it.
+
+    A function is called by a module that holds the modules that it reads.
+    """
     if isinstance(model, GraphModule):
         return model
+    if isroutine(model):
+        model = module_of_function(model)
     graph, (args, kwargs) = Graph(), given_arguments(inputs)
     named = enumerate(name.replace(".", "_") for name in argument_names(model, len(args)))
     names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
     given = tuple(map(graph.placeholder, names))
     graph.output(graph.call_module("model", given, {name: graph.placeholder(name) for name in kwargs}))
-    return GraphModule({"model": model}, protect(graph))
+    result = GraphModule({"model": model}, protect(graph))
+    result.meta[CALLS_A_MODULE] = True
+    return result
+
+
+def compiled_call(model: Any, inputs: Inputs) -> GraphModule | None:
+    """Return the single call of a model or function that runs compiled code; ``None`` of any other.
+
+    It is run as it is called: no trace shows what its compiled code does.
+    """
+    if isinstance(model, GraphModule) and not is_compiled(model):
+        return None
+    if not is_compiled(model):
+        if not may_be_compiled():
+            return None
+        graph = as_graph(model, inputs)
+        with suppress(Exception), state_kept_in_call(graph), compiled_calls() as compiled:
+            run(graph, inputs)  # if it raises, its trace says why
+        if not compiled.are_there:
+            return None
+    return as_graph(model, inputs)
 
 
 def graph_to_run(model: Model, name: str, inputs: Inputs) -> GraphModule:
-    """Return a model as a graph that is run as it is; a function is traced."""
-    module = module_of(model, name)
-    return graph_of(module, name, inputs) if isroutine(module) else as_graph(module, inputs)
+    """Return a model as a graph that is run as it is; a function is traced, unless it runs compiled code."""
+    module: Any = module_of(model, name)
+    if not isroutine(module):
+        return as_graph(module, inputs)
+    return compiled_call(module, inputs) or graph_of(module, name, inputs)
 
 
 def check_runs(module: torch.nn.Module, name: str) -> None:
@@ -65,6 +107,9 @@ def graphs_to_run(
     """Return two models as graphs that run node by node, and the inputs to run them on."""
     first, second, known = compared_models(reference, candidate, inputs)
     given = inputs_or_examples(known, first)
+    for model, name in (first, "reference"), (second, "candidate"):
+        if (call := compiled_call(model, given)) is not None:
+            raise CompiledCodeError(name, call)
     first, second = graph_of(first, "reference", given), graph_of(second, "candidate", given)
     check_runs(first, "reference")
     check_runs(second, "candidate")

@@ -249,14 +249,6 @@ class ShownRewrite(TypedDict):
     isExcluded: bool
 
 
-class Relaxation(TypedDict):
-    """A pass with another pattern, which applies where the former one nearly did."""
-
-    words: str
-    source: str
-    """Python that makes it."""
-
-
 class ShownNearMiss(TypedDict):
     """A place at which a pass does not apply, and how far it comes there."""
 
@@ -265,42 +257,6 @@ class ShownNearMiss(TypedDict):
     node: str
     """The node to look at."""
     roles: dict[str, Role]
-    relaxed: list[Relaxation]
-
-
-class Chip(TypedDict):
-    """A number or an argument of a pattern, and its choices."""
-
-    key: str
-    words: str
-    chosen: str
-    options: list[str]
-
-
-class ReplacedBy(TypedDict):
-    """A function that would take the place of a pattern's matches, compared with them by value."""
-
-    words: str
-    canAdd: bool
-    """Whether it was found to return the same wherever it would be put."""
-
-
-class OthersFound(TypedDict):
-    """The places that are like some nodes."""
-
-    nodes: list[str]
-    """The nodes, with those between them if they were asked for."""
-    pattern: str
-    source: str
-    """Python that makes the pattern, and the pass if there is a replacement."""
-    chips: list[Chip]
-    count: int
-    """The number of places, with that of the nodes."""
-    modules: list[Content]
-    """The number of places in each module."""
-    stage: int
-    roles: dict[str, Role]
-    replaced: ReplacedBy | None
 
 
 # Details of the selection.

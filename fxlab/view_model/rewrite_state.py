@@ -7,8 +7,6 @@ from torch.fx import GraphModule
 from fxlab.session import Session
 from fxlab.session.near_misses import near_miss
 from fxlab.transformations import Transformation
-from fxlab.transformations.patterns.pattern_pass import PatternPass
-from fxlab.transformations.patterns.relaxing import Relaxed, relaxed
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
 from fxlab.units import counted
 from fxlab.view_model.protocol import Role, ShownNearMiss, ShownRewrite
@@ -60,16 +58,7 @@ def shown_near_miss(
         "stage": below,
         "node": clip(first),
         "roles": {clip(name): role for name, role in _roles(attempt).items()},
-        "relaxed": [
-            {"words": clip(each.words, 300), "source": clip(each.source, 20_000)}
-            for each in relaxations(p, stages[below], attempt)
-        ],
     }
-
-
-def relaxations(p: Transformation, below: GraphModule, attempt: Attempt) -> list[Relaxed]:
-    """Return passes with other patterns that apply at a place, if the pass is one of a pattern."""
-    return list(relaxed(p, below, attempt)) if isinstance(p, PatternPass) else []
 
 
 def _roles(attempt: Attempt) -> dict[str, Role]:

@@ -243,7 +243,8 @@ def test_generate_gives_the_tokens_of_eager(device):
     expected = model.generate(prompt, **options)
     session = fxlab.Session(model, {"input_ids": prompt})
     session.apply(fxlab.MergeLinears())
-    assert torch.equal(session.as_model().generate(prompt, **options), expected)
+    model.compile(backend=fxlab.as_backend(session))
+    assert torch.equal(model.generate(prompt, **options), expected)
 
 
 def test_parts_of_a_model_on_two_devices(device, ids):

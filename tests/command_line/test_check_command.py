@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def saved(tiny, tmp_path_factory):
     file = tmp_path_factory.mktemp("stack") / "stack.json"
-    assert main(["report", tiny, "--passes", "merge-linears,fuse-bias", "--save", str(file)]) == 0
+    assert main(["report", tiny, "--passes", "merge-linears,fuse-bias-in-linear", "--save", str(file)]) == 0
     return file.read_text()
 
 
@@ -25,7 +25,7 @@ def stack(saved, tmp_path):
 
 
 def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, tiny, stack):
-    ended = fxlab("check", tiny, "--session", stack, "--strict", "--format", "json")
+    ended = fxlab("check", tiny, "--session", stack, "--strict", "--json")
     answer = json.loads(ended.out)
     assert ended.code == 0
     assert [row["pass"] for row in answer["passes"]] == ["merge-linears", "fuse-bias-in-linear"]
@@ -35,7 +35,7 @@ def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, tiny, stack):
 
 def test_another_environment_is_said_and_a_failure_if_asked_for(fxlab, tiny, stack):
     stack.write_text(stack.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
-    ended = fxlab("check", tiny, "--session", stack, "--format", "json")
+    ended = fxlab("check", tiny, "--session", stack, "--json")
     assert ended.code == 0
     assert "torch 1.0 in the file" in json.loads(ended.out)["not_as_saved"][0]
     assert fxlab("check", tiny, "--session", stack, "--strict").code == 1
@@ -45,7 +45,7 @@ def test_it_is_judged_on_batches(fxlab, tiny, stack, tmp_path):
     data = tmp_path / "batches.pt"
     torch.save([{"x": torch.ones(size, 4)} for size in (2, 9)], data)
     page = tmp_path / "page.html"
-    ended = fxlab("check", tiny, "--session", stack, "--data", data, "-o", page, "--format", "json")
+    ended = fxlab("check", tiny, "--session", stack, "--data", data, "-o", page, "--json")
     answer = json.loads(ended.out)
     assert ended.code == 0, ended.out
     assert answer["batches_judged"] == 2
@@ -58,7 +58,7 @@ def test_it_is_judged_on_a_data_set_in_code(fxlab, tiny, stack, tmp_path):
     lines = "import torch", "data = torch.utils.data.TensorDataset(torch.ones(3, 4), torch.ones(3))"
     code.write_text("\n".join(lines))
     for passes in (("--session", stack), ("--passes", "merge-linears")):
-        ended = fxlab("check", tiny, *passes, "--data", f"{code}:data", "--format", "json")
+        ended = fxlab("check", tiny, *passes, "--data", f"{code}:data", "--json")
         assert ended.code == 0, ended.err
         assert json.loads(ended.out)["batches_judged"] == 3
 
@@ -77,7 +77,7 @@ def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, 
 def test_a_saved_stack_is_given_its_own_passes_and_no_others(fxlab, tiny, stack, tmp_path):
     code, own = tmp_path / f"own_{tmp_path.name}.py", tmp_path / "own.json"
     code.write_text("def doubled(graph_module):\n    pass\n\ndef halved(graph_module):\n    pass\n")
-    assert fxlab("report", tiny, "--passes", f"merge,{code}:doubled", "--save", own).code == 0
+    assert fxlab("report", tiny, "--passes", f"merge-linears,{code}:doubled", "--save", own).code == 0
     ended = fxlab("check", tiny, "--session", own, "--passes", f"{code}:doubled", "--strict", "--json")
     assert ended.code == 0, ended.err
     assert [row["pass"] for row in json.loads(ended.out)["passes"]] == ["merge-linears", "doubled"]

@@ -66,7 +66,7 @@ def models(tmp_path):
 
 def test_a_right_port_is_told_by_the_exit_code(fxlab, models):
     code, inputs = models
-    ended = fxlab("compare", f"{code}:reference", f"{code}:right", "--inputs", inputs, "--format", "json")
+    ended = fxlab("compare", f"{code}:reference", f"{code}:right", "--inputs", inputs, "--json")
     answer = json.loads(ended.out)
     assert ended.code == 0
     assert answer["first"] is None

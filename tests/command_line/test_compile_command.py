@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -126,19 +125,28 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the second process is a fork of the first")
-def test_processes_are_recorded_where_the_environment_says_so(tmp_path):
+def test_processes_of_a_command_are_recorded(fxlab, tmp_path, monkeypatch):
     (tmp_path / "run.py").write_text(PROCESSES)
-    asked = {"FXLAB_RECORD": str(tmp_path / "records"), "RANK": "3"}
-    subprocess.run([sys.executable, "run.py"], cwd=tmp_path, env=os.environ | asked, check=True)
+    monkeypatch.setenv("RANK", "3")
+    ended = fxlab("compile", "-o", tmp_path / "records", "--json", "--", sys.executable, tmp_path / "run.py")
+    assert (ended.code, len(json.loads(ended.out)["records"])) == (0, 2)
     folders = sorted((tmp_path / "records").iterdir())
     assert [re.sub(r"\d+$", "N", folder.name) for folder in folders] == ["rank-N", "rank-3-process-N"]
     stage = (folders[-1] / "graph-1-inference" / "00 before-all-passes.txt").read_text()
     assert stage.splitlines()[1] == "add = operator.add(x, 1)  # float32[2]"
 
 
+def test_a_command_that_fails_or_compiles_nothing_says_so(fxlab, tmp_path):
+    for code, status in (("raise SystemExit(3)", 6), ("import torch", 5)):
+        ended = fxlab("compile", "-o", tmp_path, "--", sys.executable, "-c", code)
+        assert ended.code == status
+    for wrong in (("--", "no-such-command"), ("-o", tmp_path), ("--", sys.executable)):
+        assert fxlab("compile", *wrong).code == 2
+
+
 def test_a_pass_that_breaks_the_numbers_ends_with_1(fxlab, script, tmp_path):
     page = tmp_path / "report.html"
-    ended = fxlab("compile", script(text=WRONG), "-o", page, "--format", "json")
+    ended = fxlab("compile", script(text=WRONG), "-o", page, "--json")
     answer = json.loads(ended.out)
     assert (ended.code, answer["ended"], answer["report"]) == (1, "done", str(page))
     (row,) = answer["graphs"]
@@ -147,7 +155,7 @@ def test_a_pass_that_breaks_the_numbers_ends_with_1(fxlab, script, tmp_path):
     (shown,) = contents(page)["graphs"]
     assert (shown["verdict"], shown["agrees"]) == ("different", False)
     torch._dynamo.reset()
-    quick = json.loads(fxlab("compile", script(text=WRONG), "--no-measure", "--format", "json").out)
+    quick = json.loads(fxlab("compile", script(text=WRONG), "--no-measure", "--json").out)
     assert [row["verdict"] for row in quick["graphs"]] == ["not judged"]
     assert quick["report"] is None
 
@@ -171,7 +179,7 @@ def test_however_a_script_ends_what_it_had_compiled_is_reported(
     fxlab, script, tmp_path, end, code, words, printed
 ):
     page = tmp_path / "report.html"
-    ended = fxlab("compile", script(end), "-o", page, "--no-measure", "--format", "json")
+    ended = fxlab("compile", script(end), "-o", page, "--no-measure", "--json")
     assert ended.code == code
     answer = json.loads(ended.out)  # what the script prints is elsewhere
     assert (answer["ended"], answer["report"]) == (words, str(page))
@@ -245,7 +253,7 @@ torch.compile(several, backend="eager")(torch.ones(2))
 
 def test_the_story_is_told_before_the_list_of_graphs(fxlab, script, tmp_path):
     path, page = script(text=RECOMPILES), tmp_path / "report.html"
-    ended = fxlab("compile", path, "-o", page, "--format", "json")
+    ended = fxlab("compile", path, "-o", page, "--json")
     story = json.loads(ended.out)["story"]
     assert [row["kind"] for row in story] == ["compile", "recompile", "compile", "skip"]
     assert story[1]["reason"] == "x.size(0) was 2, is 3 (compile 2 of scaled)"
@@ -256,7 +264,7 @@ def test_the_story_is_told_before_the_list_of_graphs(fxlab, script, tmp_path):
 
 def test_a_script_whose_functions_are_all_left_to_python_has_a_story(fxlab, script):
     text = RECOMPILES.partition("compiled = ")[0] + 'torch.compile(several, backend="eager")(torch.ones(2))\n'
-    ended = fxlab("compile", script(text=text), "--format", "json")
+    ended = fxlab("compile", script(text=text), "--json")
     answer = json.loads(ended.out)
     assert (ended.code, answer["graphs"]) == (0, [])
     assert [row["kind"] for row in answer["story"]] == ["compile", "skip"]

@@ -20,13 +20,13 @@ def without(monkeypatch, *missing, **versions):
 
 
 def parts(fxlab, name):
-    ended = fxlab("doctor", "--format", "json")
+    ended = fxlab("doctor", "--json")
     return ended.code, {row["what"]: row for row in json.loads(ended.out)[name]}
 
 
 @pytest.mark.slow
 def test_everything_works_here(fxlab):
-    ended = fxlab("doctor", "--format", "json")
+    ended = fxlab("doctor", "--json")
     answer = json.loads(ended.out)
     rows = answer["packages"] + answer["parts"]
     assert ended.code == 0

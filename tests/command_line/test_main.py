@@ -59,7 +59,7 @@ def _maps(pid):
 
 def test_a_reader_that_is_gone_is_no_error():
     ran = subprocess.run(
-        f"{' '.join(PYTHON_M)} passes | true; exit ${{PIPESTATUS[0]}}",
+        f"{' '.join(PYTHON_M)} doctor | true; exit ${{PIPESTATUS[0]}}",
         shell=True,
         executable="/bin/bash",
         capture_output=True,
@@ -77,7 +77,19 @@ def test_every_exit_code_is_told_by_help():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("paint",), "invalid choice: 'paint'"),
+        (("paint",), "there is no command 'paint': the commands are trace, report, check"),
+        (("chek",), "did you mean check?"),
+        (("export", "x.json", "-o", "x.onnx"), "fxlab.export(session, path)"),
+        (("nodes", "x.json"), "`fxlab trace MODEL --nodes`"),
+        (("why_not", "x.json"), "session.why_not(name, node)"),
+        (("passes",), "`fxlab doctor`"),
+        (("lab", "x.json"), "fxlab.inspect(model)"),
+        (("verdict", "x.json"), "`fxlab report MODEL --passes NAMES`"),
+        (("report", "x.json", "y.json"), "`fxlab compare REFERENCE CANDIDATE`"),
+        (("report", "x.json", "-p", "merge-linears", "fuse-gelu"), "separated by commas"),
+        (("trace", "x.json", "--format", "json"), "--json prints JSON"),
+        (("trace", "x.json", "--batchsize", "3"), "did you mean --batch-size?"),
+        (("report", "x.json", "-p", "merge-linear"), "Did you mean merge-linears?"),
         (("trace",), "required: MODEL"),
         (("trace", "x.json", "--batch-size", "0"), "expected a positive integer, got '0'"),
         (("trace", "x.json", "--meta", "--random-weights"), "not allowed with"),

@@ -59,7 +59,7 @@ def code(tmp_path, request):
 
 
 def test_a_function_makes_the_model_and_its_inputs(fxlab, code):
-    ended = fxlab("report", f"{code}:with_inputs", "--passes", "merge-linears", "--format", "json")
+    ended = fxlab("report", f"{code}:with_inputs", "--passes", "merge-linears", "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["passes"] == [
         {"pass": "merge-linears", "changes": "1 rewrite: 2 linears become 1", "refused": 0}
@@ -68,7 +68,7 @@ def test_a_function_makes_the_model_and_its_inputs(fxlab, code):
 
 def test_a_module_of_the_working_directory_is_named_as_it_is_imported(fxlab, code, monkeypatch, inputs_file):
     monkeypatch.chdir(code.parent)
-    ended = fxlab("trace", f"{code.stem}:net", "--inputs", inputs_file, "--format", "json")
+    ended = fxlab("trace", f"{code.stem}:net", "--inputs", inputs_file, "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["model"] == f"Net, {code.stem}:net"
 
@@ -143,7 +143,7 @@ def test_a_file_whose_name_python_gives_to_another_module_is_refused(fxlab, tmp_
 def test_a_model_without_weights_of_its_own_is_not_run_on_inputs_without_numbers(fxlab, tmp_path):
     code = tmp_path / f"no_weights_{tmp_path.name}.py"
     code.write_text("import torch\ndef make():\n    return torch.nn.Identity(), torch.ones(2)\n")
-    ended = fxlab("verdict", f"{code}:make", "--meta", "--json")
+    ended = fxlab("report", f"{code}:make", "--meta", "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["verdict"] is None
 
@@ -152,7 +152,7 @@ def test_a_model_without_weights_of_its_own_is_not_run_on_inputs_without_numbers
 def test_code_that_ends_python_gives_no_answer(fxlab, tmp_path, status):
     code = tmp_path / f"ends_{tmp_path.name}.py"
     code.write_text(f"import sys\n\ndef make():\n    sys.exit({status})\n")
-    ended = fxlab("verdict", f"{code}:make", "--passes", "all")
+    ended = fxlab("report", f"{code}:make", "--passes", "all")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("fxlab: SystemExit")
     assert f"({code.name}:4): this code ends Python" in ended.err

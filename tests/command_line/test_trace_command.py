@@ -1,7 +1,5 @@
 """``fxlab trace``."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -21,7 +19,7 @@ def test_it_says_what_a_trace_holds_for(fxlab, config_file):
 
 
 def test_fixed_sizes_are_said_to_be_fixed(fxlab, tiny):
-    answer = json.loads(fxlab("trace", tiny, "--fixed", "--format", "json").out)
+    answer = json.loads(fxlab("trace", tiny, "--fixed", "--json").out)
     assert answer["traced_on"] == "fixed shapes"
     assert not any(finding["kind"] == "symbolic size" for finding in answer["findings"])
 
@@ -34,8 +32,8 @@ def test_code_alone_is_printed_and_compiles(fxlab, tiny):
 
 def test_nodes_are_those_of_the_graph_in_its_order(fxlab, tiny, tmp_path):
     path = tmp_path / "graph.pt"
-    ended = fxlab("trace", tiny, "--no-check", "--nodes", "--format", "csv", "-o", path)
-    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    ended = fxlab("trace", tiny, "--no-check", "--nodes", "--json", "-o", path)
+    rows = json.loads(ended.out)["graph"]
     graph = torch.load(path, weights_only=False).graph
     assert [row["node"] for row in rows] == [node.name for node in graph.nodes]
     assert {"op", "target", "inputs", "shape", "dtype", "module"} < rows[0].keys()

@@ -283,17 +283,6 @@ def test_an_output_that_is_missing_is_another_model(session):
     assert "only the original has it" in verdict.reason
 
 
-def test_whoever_compiles_or_exports_the_model_itself_gets_its_own_code(session_with_model):
-    session, model, x = session_with_model
-    fast = session.as_model()
-    with torch.no_grad():
-        expected = model(x)
-        assert torch.equal(torch.compile(fast, backend="eager", fullgraph=True)(x)["y"], expected["y"])
-        for strict in (False, True):
-            program = torch.export.export(fast, (x,), strict=strict)
-            assert torch.equal(program.module()(x)["y"], expected["y"])
-
-
 def test_a_graph_is_compiled_whole_and_traced(session_with_model):
     session, _, x = session_with_model
     graph = tensor_graph(session.graph_module, session.inputs)

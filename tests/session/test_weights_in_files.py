@@ -244,9 +244,7 @@ def test_weights_of_a_plain_model_are_not_cast(plain):
         session_of(folder)
 
 
-def test_a_session_of_files_is_no_model_and_has_no_gradients(sessions):
-    with pytest.raises(ValueError, match="from_pretrained"):
-        sessions[0].as_model()
+def test_a_session_of_files_is_not_timed_and_has_no_gradients(sessions):
     with pytest.raises(ValueError, match="from_pretrained"):
         fxlab.benchmark(sessions[0])
     with pytest.raises(ValueError, match="gradients: of weights that are read from files there are none"):

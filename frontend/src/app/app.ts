@@ -102,7 +102,6 @@ export class App {
         linked: (on) => this.stages.setLinked(on),
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
-      (boxes, framed) => !this.state.fixed && this.bench.pick(boxes, this.selection.details, framed),
       (name) => this.connection.send({ type: "show-overlay", name }),
       (file) => void this.addOverlays(file),
       (lines) => this.connection.send({ type: "arrange", arrangement: { lines } }),
@@ -157,7 +156,6 @@ export class App {
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.selection.clear(),
         whyNot: (pass, node) => this.bench.whyNot(pass, node),
-        findOthers: (details) => this.bench.findOthers(details),
         values: {
           show: () => this.connection.send({ type: "show-values" }),
           on: (inputs) => this.connection.send({ type: "show-values", inputs }),

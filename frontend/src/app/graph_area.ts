@@ -1,10 +1,9 @@
 /** The graphs with what is said of them: overlay, legend, the pass that stands out, what is found. */
 
 import { h } from "../base/dom";
-import type { Box, Model, Overlay, Picture } from "../base/protocol";
+import type { Model, Overlay, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
-import { drawFrame } from "../graph/frame_select";
-import { isControl, type GraphView } from "../graph/graph_view";
+import type { GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
 import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
@@ -22,13 +21,12 @@ export class GraphArea {
   private chosen: string | null = null;
 
   /**
-   * `addToSelection` is called with a box that is added to the selection or taken out, or with those in a frame, which are added; `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some, `drawLines` with what lines are to
-   * be drawn by; `tools` come last in the toolbar.
+   * `showOverlay` is called with the overlay that somebody chooses, `addOverlays` with a file of some, `drawLines` with
+   * what lines are to be drawn by; `tools` come last in the toolbar.
    */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
-    private readonly addToSelection: (boxes: Box[], framed: boolean) => void,
     showOverlay: (name: string) => void,
     addOverlays: (file: File) => void,
     drawLines: (lines: Arrangement["lines"]) => void,
@@ -36,8 +34,6 @@ export class GraphArea {
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
     const pick = takeFiles(this.panes.element, addOverlays);
-    this.panes.element.addEventListener("pointerdown", (event) => this.pickAt(event), { capture: true });
-    this.panes.element.addEventListener("keydown", (event) => this.pickByKey(event), { capture: true });
     this.legend = new Legend(showOverlay, pick, drawLines, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
@@ -134,38 +130,6 @@ export class GraphArea {
       { picture: this.picture, overlay },
     ].map((side, i) => ({ ...side, name: names[i] ?? "" }));
     return savedPicture(sides, paints);
-  }
-
-  /** Adds the box under the pointer to the selection, with Shift; or those in a frame that begins beside boxes. */
-  private pickAt(event: PointerEvent): void {
-    const target = event.target as Element;
-    const id = target.closest<SVGElement>("[data-box]")?.dataset["box"];
-    const { element } = this.graph;
-    if (!event.shiftKey || event.button !== 0 || !element.contains(target) || isControl(target)) return;
-    element.focus({ preventScroll: true });
-    const boxes = this.picture?.boxes ?? {};
-    if (id && boxes[id]?.kind !== "cluster") return this.pickBox(id, event);
-    event.preventDefault();
-    event.stopPropagation();
-    const isPicked = (box: Box | undefined): box is Box =>
-      box !== undefined && box.kind !== "cluster" && box.kind !== "chip";
-    const framed = (ids: string[]): void =>
-      this.addToSelection(ids.map((each) => boxes[each]).filter(isPicked), true);
-    drawFrame(element, event, framed, () => id && this.pickBox(id, event));
-  }
-
-  private pickByKey(event: KeyboardEvent): void {
-    const [id] = this.graph.highlights.selected;
-    if (event.key === "Enter" && event.shiftKey && event.target === this.graph.element && id)
-      this.pickBox(id, event);
-  }
-
-  private pickBox(id: string, event: Event): void {
-    const box = this.picture?.boxes[id];
-    if (!box || box.kind === "chip") return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.addToSelection([box], false);
   }
 
   private showPercent(): void {

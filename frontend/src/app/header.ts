@@ -14,8 +14,6 @@ const KEYS: [string, string][] = [
   ["o", "go to the other graph"],
   ["l", "link or unlink the two graphs"],
   ["Backspace", "previous selection"],
-  ["Shift + click, Shift + Enter", "select one box more"],
-  ["Shift + drag", "select the boxes in a frame"],
   ["Shift + Enter in the search", "show all search results"],
   ["Esc", "end the preview or filter, clear the selection, leave the full window"],
 ];

@@ -17,7 +17,6 @@ import type {
   Passes,
   Remarks,
   Role,
-  Selected,
   ShownPreview,
   SourceFrame,
   Status,
@@ -247,16 +246,13 @@ export interface State {
 /** What a person wants of the session; whoever has the model does it. */
 export const FOR_SESSION = [
   ...(["toggle", "set-option", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
-  ...(["add-relaxed", "add-others", "reload", "move", "add", "remove", "undo", "redo", "reset"] as const),
+  ...(["reload", "move", "add", "remove", "undo", "redo", "reset"] as const),
   ...(["refresh", "judge", "measure", "open-batch"] as const),
 ];
 export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
 
 /** What is asked of the session, and answered to who asks. */
-export type Asking = Extract<
-  Asked,
-  { type: "rewrite" | "near-miss" | "find-others" | "list-functions" | "as-test" | "new-pass" }
->;
+export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot" | "graphml" | "json";
@@ -275,10 +271,8 @@ export type ToViewer =
   | { type: "search"; query: string; request: string }
   | { type: "filter"; query: string }
   | { type: "ask"; message: Asking; request: string }
-  /** Asks for the names of the nodes of a box. */
-  | { type: "nodes-of"; selected: Selected; request: string }
-  /** Lights nodes up, at a stage that has them; null for the one that is shown. They may be brought into sight. */
-  | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role>; show: boolean }
+  /** Lights nodes up, at a stage that has them; null for the one that is shown. */
+  | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role> }
   | ({ type: "show-stage" } & LookedAt)
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }

@@ -13,7 +13,7 @@ export interface Emphasis {
   matches: Record<string, number>;
 }
 
-/** The parts of nodes in words, as they stand on boxes; what is picked is plain to see. */
+/** The parts of nodes in words, as they stand on boxes; what is rewritten is plain to see. */
 export const ROLE_WORDS: Record<Role, string> = {
   picked: "",
   fits: "fits",
@@ -130,10 +130,7 @@ export class Highlights {
       "fxi-previewing": live.picture.preview === true,
       "fxi-has-found": Object.keys(this.found ?? {}).length > 0,
       "fxi-has-overlay": this.painted !== null,
-      // Of boxes that are only selected, others are yet to be found.
-      "fxi-has-roles": Object.values(this.roles).some(
-        (role) => role !== "picked" || live.picture.compared === true,
-      ),
+      "fxi-has-roles": Object.keys(this.roles).length > 0,
       "fxi-has-selection": edgesIn.size + edgesOut.size > 0,
       "fxi-has-lit": isLit,
     });

@@ -23,8 +23,6 @@ export interface DetailActions {
   limit(signature: string, node: string, again: boolean): void;
   /** Shows why a pass does not apply at a node. */
   whyNot(pass: Pass, node: string): void;
-  /** Looks for places like a node or a group. */
-  findOthers(details: Details): void;
   values: Omit<ValueActions, "jump">;
 }
 
@@ -127,10 +125,6 @@ export class DetailsPanel {
         details.box
           ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!))
           : null,
-        details.kind !== "model" &&
-          iconButton("search", "Find others", () => this.actions.findOthers(details), "", {
-            class: "fxi-needs-kernel",
-          }),
         details.kind !== "model"
           ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc")
           : null,

@@ -179,7 +179,7 @@ export abstract class Screen extends PageModel {
   }
 
   /** Lights nodes up, each with its part in something; none ends it. */
-  protected async lightNodes(roles: Record<string, Role>, show: boolean): Promise<void> {
+  protected async lightNodes(roles: Record<string, Role>): Promise<void> {
     this.roles = roles;
     const names = Object.keys(roles);
     const lit = this.panes!.forget(LIT).revealFor(LIT, names, 0);
@@ -188,7 +188,7 @@ export abstract class Screen extends PageModel {
       lit.opened.size === opened.size && [...lit.opened.keys()].every((path) => opened.has(path));
     if (isSame) this.set("lit", this.litIn(this.panes!));
     else await this.redraw(lit);
-    if (show && names.length > 0) this.focus(names, 0, true);
+    if (names.length > 0) this.focus(names, 0, true);
   }
 
   private litIn(panes: Panes): Lit {

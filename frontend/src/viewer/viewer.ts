@@ -131,10 +131,6 @@ export class Viewer extends Screen {
         return this.select({ kind: "group", name: message.path, pane: message.pane });
       case "clear-selection":
         return this.select(null);
-      case "nodes-of": {
-        const { request, selected } = message;
-        return this.tell({ type: "answer", request, value: panes.nodesOf(selected).shown });
-      }
       case "reveal-pass":
         return this.revealPass(message.signature);
       case "search":
@@ -181,12 +177,12 @@ export class Viewer extends Screen {
   }
 
   /** Lights nodes up in a stage. */
-  private async light({ stage, compared, roles, show }: Extract<ToViewer, { type: "light" }>): Promise<void> {
+  private async light({ stage, compared, roles }: Extract<ToViewer, { type: "light" }>): Promise<void> {
     const { choice } = this;
     this.roles = roles;
     if (stage !== null && (choice.preview || choice.stage !== stage || choice.compared !== compared))
       await this.look(possible({ compared, beside: false, between: [] }, stage));
-    await this.enqueue(doing("light"), () => this.lightNodes(roles, show));
+    await this.enqueue(doing("light"), () => this.lightNodes(roles));
   }
 
   private async show(choice: Choice): Promise<void> {
@@ -300,7 +296,6 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   filter: "Filtering the graph",
   "export-file": "Exporting the graph",
   light: "Showing the nodes",
-  "nodes-of": "Selecting the nodes",
   "show-stage": "Showing the stage",
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",

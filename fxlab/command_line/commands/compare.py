@@ -33,7 +33,7 @@ def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tup
     odd = [weight for weight in found if weight.is_odd]
     facts = {"reference": reference, "candidate": candidate, "compared_weights": len(found), "odd": len(odd)}
     code = ExitCode.DIFFERENT if odd else ExitCode.DONE if found else ExitCode.NOT_COMPARED
-    return Answer(facts, {"weights": table_of(odd if options.format == "text" else found)}), code
+    return Answer(facts, {"weights": table_of(odd if not options.json else found)}), code
 
 
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -85,7 +85,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError):
                 facts["report"] = str(report(found.session, options.output))
     weights = found.weights_table
-    if options.format == "text":
+    if not options.json:
         odd = [weight.is_odd for weight in found.weights or ()]
         tables = {"modules": modules[modules["status"] != "agrees"], "weights": weights[odd]}
     else:

@@ -7,7 +7,10 @@ import contextlib
 import os
 import runpy
 import shlex
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from fxlab.author_frames import error_words
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.progress import Progress, plain_warnings
+from fxlab.record_here import environment_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,18 +99,56 @@ _MOST_EVENTS = 60
 
 def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Run a script, judge what it has compiled, and write the report."""
+    if options.script is None:
+        return _recorded_command(options)
     from fxlab.compiler import record_compile
 
     if not options.module and not Path(options.script).is_file():
         raise CommandError(f"there is no file {options.script} (with -m it is the name of a module)")
     output = str(Path(options.output).absolute()) if options.output else None
     # The output of the command, which a program reads, must not mix with the output of the script.
-    is_read = options.format != "text"
+    is_read = options.json
     printing = contextlib.redirect_stdout(sys.stderr) if is_read else contextlib.nullcontext()
     with record_compile() as record, printing:
         ended = run_script(options.script, options.arguments, is_module=options.module)
     with plain_warnings(verbose=options.verbose):
         return _answer(options, record, ended, output)
+
+
+def _recorded_command(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Start a command whose processes each write a record, and list these."""
+    if not options.arguments:
+        raise CommandError("expected a script, or a command to start: fxlab compile -o FOLDER -- COMMAND")
+    if options.output is None or Path(options.output).suffix:
+        raise CommandError("-o: expected the folder that the processes of the command write records into.")
+    folder = Path(options.output)
+    before = {*folder.glob("*")}
+    printing = 2 if options.json else None  # standard error: JSON is alone on standard output
+    with tempfile.TemporaryDirectory() as metadata, _interrupts_left_to_children():
+        environment = environment_for(folder, Path(metadata))
+        try:
+            ran = subprocess.run(options.arguments, env=environment, stdout=printing, check=False)
+        except OSError as error:
+            raise CommandError(f"{options.arguments[0]}: {error}") from error
+    records = sorted(str(path) for path in {*folder.glob("*")} - before)
+    facts = {
+        "command": shlex.join(options.arguments),
+        "ended": "done" if ran.returncode == 0 else f"ended with status {ran.returncode}",
+        "records": records,
+    }
+    if ran.returncode:
+        return Answer(facts), ExitCode.SCRIPT_FAILED
+    return Answer(facts), ExitCode.DONE if records else ExitCode.NOT_COMPARED
+
+
+@contextmanager
+def _interrupts_left_to_children() -> Iterator[None]:
+    """Let Ctrl-C, which a terminal sends to children as well, end them and not this process."""
+    handler = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _answer(
@@ -136,7 +178,8 @@ def _answer(
         facts["remarks"] += [
             "Nothing was compiled and run" + (", so no report was written." if output else ".")
         ]
-    answer = Answer(facts, {"graphs": table, "story": record.story()}, {"story": _STORY})
+    story = record.story() if options.json else record.story()[_STORY]
+    answer = Answer(facts, {"graphs": table, "story": story})
     return answer, code if ended.code is ExitCode.DONE else ended.code
 
 

@@ -1,4 +1,4 @@
-"""``fxlab doctor``: the installed packages, and the parts of fxlab that work with them."""
+"""``fxlab doctor``: installed packages, the parts of fxlab that work with them, and the passes on offer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,6 +36,8 @@ def doctor(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Compare versions with those that fxlab asks for, and try each part of it on a small model."""
     import pandas as pd
 
+    from fxlab.transformations import offered
+
     packages = _packages()
     tried = [_tried(*trial) for trial in _TRIALS]
     columns = ["what", "found", "works", "what to do"]
@@ -52,6 +53,7 @@ def doctor(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         name: pd.DataFrame([(f.what, f.found, _word(f), f.to_do) for f in findings], columns=columns)
         for name, findings in (("packages", packages), ("parts", tried))
     }
+    tables["passes"] = offered().table.reset_index()
     is_well = all(finding.works for finding in (*packages, *tried) if finding.is_needed)
     return Answer(facts, tables), ExitCode.DONE if is_well else ExitCode.FAULTY
 
@@ -140,8 +142,9 @@ def _report() -> str:
 
 
 def _inspect() -> str:
-    # By name, as nothing but `fxlab.notebook` depends on Jupyter.
-    import_module("fxlab.notebook").Inspector(_small_session()).close()
+    from fxlab.notebook import Inspector
+
+    Inspector(_small_session()).close()
     return "a widget"
 
 

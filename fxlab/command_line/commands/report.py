@@ -1,4 +1,4 @@
-"""Commands that judge a model with passes, or the file that it is written to."""
+"""``fxlab report`` and ``fxlab check``: a model with passes, judged and written as a page."""
 
 from __future__ import annotations
 
@@ -109,39 +109,3 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
         code = ExitCode.INTERRUPTED
     return {**facts, "stopped": evaluation.stopped}, tables, code
-
-
-def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Apply passes to a model, write it in the format of the suffix, and judge the file by the model."""
-    from fxlab.deployment import files
-
-    path = Path(options.output)
-    if missing := files.missing_package(path.suffix):
-        raise CommandError(f"-o {path}: {missing}.")
-    chosen = chosen_passes(options.passes)
-    with Progress(len(chosen[1]) + 4, verbose=options.verbose) as progress:
-        session, source = session_with_passes(options, progress, chosen, needs_weights=True)
-        with (
-            progress.step("write"),
-            ends_with(ExitCode.NOT_EXPORTED, files.ExportError, TypeError, ValueError),
-            ends_with(ExitCode.BAD_USAGE, OSError, hint=f"(-o {path})"),
-        ):
-            written = files.export(session, path, dynamic=not options.fixed, check=False)
-        with (
-            progress.step("compare"),
-            ends_with(ExitCode.NOT_COMPARED, Exception, hint="The file was written, and not compared."),
-        ):
-            verdict = files.file_verdict(session, path)
-    facts = {
-        **of_graphs(session, source.words),
-        "file": str(path),
-        "inputs": list(written.inputs),
-        "outputs": list(written.outputs),
-        "holds_for": list(written.conditions),
-    }
-    if verdict is None:
-        words = "the file was not run, as onnxruntime is not installed: pip install onnxruntime"
-        facts |= {"verdict": None, "reason": words}
-        return Answer(facts, {"passes": pass_table(session)}), ExitCode.DONE
-    tables = {"outputs": verdict.table, "passes": pass_table(session)}
-    return Answer({**facts, **facts_of(verdict, verdict.agrees)}, tables), code_of(verdict, verdict.agrees)

@@ -26,7 +26,7 @@ def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
         if options.output:
             with progress.step("save"):
                 _save(graph_module, options.output)
-    if options.code and options.format == "text":
+    if options.code and not options.json:
         return graph_module.code.strip() + "\n", ExitCode.DONE
     report = graph_module.meta.get("trace")
     facts = {

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.author_frames import from_author_on, placed_words
+from fxlab.author_frames import error_words, from_author_on, placed_words
 from fxlab.compiler.code.hooks import generating
-from fxlab.compiler.compiling.hooks import compile_once, unfrozen
+from fxlab.compiler.compiling.capture import CAPTURE, Outcome, are_equal, judged
+from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unfrozen
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
@@ -33,6 +34,7 @@ from fxlab.models.running import (
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
+from fxlab.validation import Verdict
 
 _MOST_CRASHES = 8
 """Passes that are left out because they raise, before the compile is given up."""
@@ -98,6 +100,8 @@ class Compiler:
         self._crashes: list[Crash] = []
         """The passes that have raised in the first compile, and without which it was done again."""
         self.first = self._first()
+        self.capture = self._judged_capture()
+        """The verdict on Dynamo's capture beside the model's own run; ``None`` if all bits are the same."""
 
     def _first(self) -> Compile:
         """Compile for the first time; a pass that raises is left out, if that can be, and is a remark.
@@ -118,6 +122,29 @@ class Compiler:
                     raise
                 self.settings["training"] = True
                 self.remarks.append("It takes derivatives itself, so gradients are compiled: training=True.")
+
+    def _judged_capture(self) -> Verdict | None:
+        """Run the model itself as it was run to be captured, and judge the capture if any bit differs."""
+        args, kwargs = call_arguments(self._inputs)
+        training = bool(self.settings["training"])
+        around = generators_kept(), self._state_kept(args, kwargs), autocast_set(self._autocast)
+        try:
+            with RestoringStack(*around, torch.set_grad_enabled(training)):
+                seed_generators(0)
+                outcome = Outcome(self._model, self._named(args, kwargs))
+                own = outcome.of(self._called(*args, **kwargs), gradients=training)
+            if are_equal(self._captured, own):
+                return None
+            with RestoringStack(caches_kept(), autocast_set(self._autocast)):
+                found = judged(self._called, fresh(self._called), self._inputs, gradients=training)
+        except Exception as error:  # the model may raise anything where it is not compiled
+            self.remarks.append(
+                f"Dynamo's capture is not compared with the model itself: {error_words(error)}"
+            )
+            return None
+        if not found.agrees:
+            self.remarks.append(f"Dynamo's capture is not what the model computes ({CAPTURE}): {found}")
+        return found
 
     @contextmanager
     def _state_kept(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
@@ -148,6 +175,8 @@ class Compiler:
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return named_arguments(self._called, args, kwargs)
 
+    capture: Verdict | None = None
+    """``None`` also of recorded scripts, whose model is not at hand."""
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""
     recorded_by = ""
@@ -194,7 +223,10 @@ class Compiler:
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
                 stack.enter_context(autocast_set(self._autocast))
-                remarks = compile_once(self._called, args, kwargs, recorder, **settings)
+                outcome = Outcome(self._model, self._named(args, kwargs))
+                result, remarks = compile_once(self._called, args, kwargs, recorder, **settings)
+                if not self.frames:
+                    self._captured = outcome.of(result, gradients=settings["training"])
         except Exception as error:
             failure = _failure(self._name, error)
             if recorder.crash is not None and not self.frames:

@@ -51,11 +51,12 @@ def compile_once(
     options: Mapping[str, Any],
     dynamic: bool | None,
     generates: bool = False,
-) -> list[str]:
+) -> tuple[Any, list[str]]:
     """Compile a model with Inductor, without generating code unless asked to, and tell a recorder all of it.
 
-    Caches are neither read nor written, and code that Dynamo has compiled for others stays. The model runs
-    once, eagerly, on the inputs. Returns the parts that the recorder could not hear of, in words.
+    Caches are neither read nor written, and code that Dynamo has compiled for others stays. The graphs that
+    Dynamo captures run once, eagerly, on the inputs. Returns the result of the model, computed by them, and
+    the parts that the recorder could not hear of, in words.
     """
     with warnings.catch_warnings():
         # Of torch about itself.
@@ -90,7 +91,7 @@ def compile_once(
         return call()
 
     gradients = torch.enable_grad() if training else torch.no_grad()
-    with RestoringStack(_caches_kept(), gradients) as stack:
+    with RestoringStack(caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(recorder))
         patches = Patches(stack)
         hear_story(patches, recorder.story)
@@ -103,12 +104,12 @@ def compile_once(
             lost = f"{', '.join(of_autograd)} is left as it was"
             patches.setting("torch._functorch.config", lost=lost, **of_autograd)
         try:
-            torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
+            result = torch.compile(fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:
             # Dynamo's wrapper only says that a backend has failed.
             raise error.inner_exception from None
         remarks += patches.remarks
-    return remarks
+    return result, remarks
 
 
 def unwrapped(model: Any) -> Any:
@@ -118,7 +119,7 @@ def unwrapped(model: Any) -> Any:
     return getattr(model, "_torchdynamo_orig_callable", model)
 
 
-def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
+def fresh(model: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function with a copy of a function's code, of which Dynamo has decided nothing yet."""
     if not isinstance(model, nn.Module):
         own = plain_function(model)
@@ -168,7 +169,7 @@ def _if_there(module: Any, name: str, graph_module: GraphModule) -> None:
 
 
 @contextmanager
-def _caches_kept() -> Iterator[None]:
+def caches_kept() -> Iterator[None]:
     """Compile again, and leave nothing behind: no entries of caches, counters or observed sizes."""
     from torch._dynamo import config, convert_frame, output_graph, utils
 

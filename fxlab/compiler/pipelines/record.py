@@ -34,7 +34,8 @@ class PassRecord(OneBlock):
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name: ``pipeline 1``, ...
+        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name:
+        ``pipeline 1``, ...
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """

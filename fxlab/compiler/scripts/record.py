@@ -75,8 +75,8 @@ class CompileRecord(OneBlock, Told):
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled and run, by
-        name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
+        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
+        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """
@@ -244,7 +244,7 @@ def alone(active: threading.Lock, function: str) -> Iterator[None]:
     if not active.acquire(blocking=False):
         raise RuntimeError(
             f"{function}: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended; one that FXLAB_RECORD asks for ends with the process."
+            "Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with the process."
         )
     try:
         yield

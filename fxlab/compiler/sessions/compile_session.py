@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABCMeta
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import positive_int, unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
-from fxlab.compiler.compiling.stack import CompilerStack, Entries
+from fxlab.compiler.compiling.capture import CAPTURE
+from fxlab.compiler.compiling.stack import Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
@@ -33,20 +31,10 @@ from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class _Recorded(ABCMeta):
-    """The class of a class that is called with a model, too, and then compiles it."""
-
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        if args and isinstance(args[0], CompilerStack):
-            return super().__call__(*args, **options)
-        return import_module("fxlab").compile_session(*args, **options)
-
-
-class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
+class CompileSession(SwitchedCompile, Told):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
-    Called with a model, it is :func:`fxlab.compiler.compile_session`. It is a :class:`fxlab.Session`: all that takes
-    one takes this too.
+    It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
 
     Parameters
     ----------
@@ -92,8 +80,9 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         Parameters
         ----------
         pass_
-            A pass: then its stage is judged against the one below. Left out, the present stage is judged
-            against the graph as Dynamo captured it.
+            A pass: then its stage is judged against the one below; ``"capture"``: the graphs as Dynamo
+            captured them, against a run of the model itself. Left out, the present stage is judged against
+            the graph as Dynamo captured it; where the capture is not the model, that is the answer.
         variants, gradients
             As for :meth:`fxlab.Session.verdict`.
         """
@@ -103,6 +92,11 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
     def _verdict(self, pass_: Pass | None, *, variants: Variants, gradients: bool) -> Verdict:
+        capture = self._compiled.compiler.capture
+        if pass_ == CAPTURE:
+            return self._same_capture() if capture is None else capture
+        if pass_ is None and capture is not None and not capture.agrees:
+            return replace(capture, reason=f"{CAPTURE}: {capture.reason}")
         if pass_ is None:
             return super().verdict(variants=variants, gradients=gradients)
         name = self._find(pass_)
@@ -117,6 +111,13 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return self._comparisons.remembered_of_run(
             "verdict of a pass", above, lambda: reference.verdict(stages[above])
         )
+
+    def _same_capture(self) -> Verdict:
+        if self._compiled.compiler.recorded_by:
+            why = "a recorded script does not run the model itself, so its capture is not compared"
+            return Verdict(Status.NOTHING_COMPARED, why, None, {})
+        words = "every bit that the model returns and writes is the same as where Dynamo's graphs compute it"
+        return Verdict(Status.SAME_BITS, words, None, {})
 
     def _with_operators(self, verdict: Verdict) -> Verdict:
         """Note which custom operators break their declarations, as compiled code is wrong because of them."""

@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
+from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.units import counted
 
@@ -111,14 +112,13 @@ class Capture:
         """Keep a graph; ``torch.compile`` calls this as its backend."""
         if not isinstance(graph_module, GraphModule):
             raise TypeError(
-                "A capture is a backend: torch.compile(model, backend=capture)(inputs) keeps the graphs of a model in "
-                f"capture.graphs. It was called with {type(graph_module).__name__}."
+                "A capture is a backend: torch.compile(model, backend=capture)(inputs) keeps the graphs of a "
+                f"model in capture.graphs. It was called with {type(graph_module).__name__}."
             )
         kept, inputs = model_graph(graph_module, example_inputs, running_modules())
         are_fake = any(isinstance(value, FakeTensor) for value in inputs)
         self._graphs.append(CapturedGraph(kept, None if are_fake else inputs, break_after(graph_module)))
-        return graph_module.forward
+        return runnable(graph_module)
 
     def __repr__(self) -> str:
         return f"<Capture: {len(self._graphs)} graph{'s' * (len(self._graphs) != 1)}>"
-

@@ -117,6 +117,10 @@ def running_modules() -> list[nn.Module]:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
+        code = frame.f_code
+        # Looking at the variables of a frame may keep their values alive until it ends.
+        if "self" not in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            continue
         # Dynamo gives a backend no module, but calls it inside the module's call.
         module = frame.f_locals.get("self")
         if isinstance(module, nn.Module) and type(module).__module__ != _COMPILED and module not in found:

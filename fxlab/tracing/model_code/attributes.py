@@ -139,9 +139,14 @@ def module_of(function: Callable[..., Any]) -> nn.Module:
 
 
 def _innermost(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
+    """Return the function inside of a partial, or behind a wrapper that ``torch.compile`` has made."""
+    while True:
+        inner = getattr(function, "_torchdynamo_orig_callable", None)
+        if inner is None or getattr(function, "_torchdynamo_disable", False):
+            inner = function.func if isinstance(function, functools.partial) else None
+        if inner is None:
+            return function
+        function = inner
 
 
 def _modules_read(function: Any) -> Iterator[tuple[str, nn.Module]]:
@@ -157,6 +162,8 @@ def _modules_read(function: Any) -> Iterator[tuple[str, nn.Module]]:
     for variable, value in {**around.globals, **around.nonlocals}.items():
         if isinstance(value, nn.Module):
             yield variable, value
+        elif hasattr(value, "_torchdynamo_orig_callable"):
+            yield from _modules_read(value)
 
 
 def _has_signature(function: Callable[..., Any]) -> bool:

@@ -385,6 +385,6 @@ def _asks_about(known: set[Node], node: Node) -> bool:
     if not known.issuperset(node.all_input_nodes) or not node.all_input_nodes:
         return False
     if any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes):
-        return node.target in ("size", getattr)
+        return node.target in ("size", getattr) or isinstance(node.target, RequireParts)
     is_operator = getattr(node.target, "__module__", "") == "_operator"
     return is_operator or isinstance(node.target, PartOf | RequireParts) or node.target in _QUESTIONS

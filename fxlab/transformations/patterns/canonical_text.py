@@ -14,11 +14,6 @@ from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 
 def canonical_text(graph_module: GraphModule) -> str:
     """Return a numbered line for each call that computes something, and one for the outputs."""
-    return "\n".join(canonical_lines(graph_module).values())
-
-
-def canonical_lines(graph_module: GraphModule) -> dict[str, str]:
-    """Return the lines of :func:`canonical_text`, by the names of their nodes."""
     return _Text(GraphIndex(GraphFacts(graph_module))).written()
 
 
@@ -27,19 +22,19 @@ class _Text:
         self._index = index
         self._numbers: dict[Node, str] = {}
 
-    def written(self) -> dict[str, str]:
-        lines: dict[str, str] = {}
+    def written(self) -> str:
+        lines: list[str] = []
         for node in self._needed():
             if node.op == "placeholder":
                 self._numbers[node] = str(node.target)
                 continue
             if node.op == "output":
-                lines[node.name] = f"return {self._operand(node.args[0])}"
+                lines.append(f"return {self._operand(node.args[0])}")
                 continue
             text = self._call(node)
             self._numbers[node] = f"%{len(lines)}"
-            lines[node.name] = f"%{len(lines)} = {text}"
-        return lines
+            lines.append(f"%{len(lines)} = {text}")
+        return "\n".join(lines)
 
     def _needed(self) -> list[Node]:
         """Return the nodes that have a line, in their order: those with users or with effects."""

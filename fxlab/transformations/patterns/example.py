@@ -11,7 +11,7 @@ from fxlab.checks import unexpected
 from fxlab.node_info import known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
-from fxlab.transformations.patterns.source import Choices, Source, compiled
+from fxlab.transformations.patterns.source import Source, compiled
 from fxlab.values.tensors import SYMBOLIC
 
 _NUMBERS = (int, float, *SYMBOLIC, torch.Size)
@@ -71,16 +71,10 @@ def pattern_of(
         raise unexpected("session", "a Session or a torch.fx.GraphModule", session)
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name: expected a name that a function can have, got {name!r}.")
-    made: Callable[..., Any] = compiled(source_of(graph_module, nodes).written(name), name)
-    return made
-
-
-def source_of(
-    graph_module: GraphModule, nodes: Iterable[Node | str], choices: Choices | None = None
-) -> Source:
-    """Return the writer of a pattern of some nodes."""
     facts = GraphFacts(graph_module)
-    return Source(facts, _chosen(graph_module, nodes), index=GraphIndex(facts), choices=choices)
+    source = Source(facts, _chosen(graph_module, nodes), GraphIndex(facts))
+    made: Callable[..., Any] = compiled(source.written(name), name)
+    return made
 
 
 def _chosen(graph_module: GraphModule, nodes: Iterable[Node | str]) -> list[Node]:

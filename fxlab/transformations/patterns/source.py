@@ -10,9 +10,8 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -59,7 +58,7 @@ def compiled(source: str, name: str) -> Any:
 
 
 def definition(function: object) -> str:
-    """Return the source of a function that needs only the imports of :func:`with_imports`, else ``""``."""
+    """Return the source of a function that needs only known imports, else ``""``."""
     if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
         return ""
     try:
@@ -78,32 +77,6 @@ def imports_of(text: str) -> list[str]:
     return [line.format(name) for name, line in _IMPORTS.items() if re.search(rf"(?<![\w.]){name}\.", text)]
 
 
-def with_imports(*parts: str, more: Sequence[str] = ()) -> str:
-    """Return parts of a file, after the imports that they need; ``more``: further imports."""
-    text = "\n\n\n".join(part.strip() for part in parts if part)
-    plain = "\n".join(line for line in imports_of(text) if "torch" not in line)
-    of_torch = "\n".join(line for line in imports_of(text) if "torch" in line)
-    own = "\n".join(["import fxlab", *more])
-    head = "\n\n".join(each for each in (plain, of_torch, own) if each)
-    return f"{head}\n\n\n{text}\n"
-
-
-Writer: TypeAlias = Callable[[Callable[[Any], str]], str]
-"""Writes a value, given a function that writes nodes."""
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Differences of a source from its nodes."""
-
-    captured: Mapping[str, str] = field(default_factory=dict)
-    """Literals, by their keys, and the arguments in their places."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    """Arguments by name, and their annotations."""
-    alternatives: Mapping[Node, Writer] = field(default_factory=dict)
-    """Calls, and functions that write an alternative to each."""
-
-
 class Source:
     """Writes a function of nodes.
 
@@ -114,33 +87,15 @@ class Source:
     nodes
         The nodes, in the order of the graph.
     index
-        The calls of the graph, if layers that are decomposed are to be written as one.
-    arguments
-        The first arguments of the function, by the nodes that they stand for; its other arguments follow.
-    returns
-        The returned nodes; if left out, those with other users.
-    choices
-        The calls to write otherwise.
+        The calls of the graph; layers that are decomposed are written as one.
     """
 
-    def __init__(
-        self,
-        facts: GraphFacts,
-        nodes: Sequence[Node],
-        *,
-        index: GraphIndex | None = None,
-        arguments: Mapping[Node, tuple[str, str]] | None = None,
-        returns: Sequence[Any] | None = None,
-        choices: Choices | None = None,
-    ) -> None:
-        self._facts, self.choices = facts, choices or Choices()
+    def __init__(self, facts: GraphFacts, nodes: Sequence[Node], index: GraphIndex) -> None:
+        self._facts = facts
         self._layers = {
             node: term
             for node in nodes
-            if index is not None
-            and (term := index.calls.term(node)) is not None
-            and term.name in _LAYERS
-            and len(term.nodes) > 1
+            if (term := index.calls.term(node)) is not None and term.name in _LAYERS and len(term.nodes) > 1
         }
         inner = {each for term in self._layers.values() for each in term.nodes[1:]}
         own = {*nodes}
@@ -148,33 +103,19 @@ class Source:
         read = [
             node for node in written if any(user not in own and not is_guard(user) for user in node.users)
         ]
-        self._returns: Sequence[Any] = returns or read or written[-1:]
-        self.nodes = self._needed(written)
-        """The nodes that have a line, in their order."""
+        self._returns = read or written[-1:]
+        self._nodes = self._needed(written)
         self._names: dict[Any, str] = {}
-        self._at: Node | None = None
-        self.arguments: dict[str, str] = {}
-        """The arguments by name, and their annotations, without choices."""
-        self.stands_for: dict[str, Any] = {}
-        """The meanings of the arguments: nodes, or ``("weight", path)``."""
-        self.literals: dict[str, str] = {}
-        """Numbers by their keys, in written form."""
-        for node, (wanted, annotation) in (arguments or {}).items():
-            self._argument(node, wanted, annotation)
+        self._arguments: dict[str, str] = {}
 
     def written(self, name: str) -> str:
         """Return the source of the function; ValueError if it cannot be written with functions of torch."""
         lines = list[str]()
-        for node in self.nodes:
-            call, made = self.call(node), self._name(node)
+        for node in self._nodes:
+            call, made = self._call(node), self._name(node)
             lines.append(f"    {made} = {call}")
-            if other := self.choices.alternatives.get(node):
-                lines.append(f"    {made} = fxlab.rewriting.either({made}, {other(self._text)})")
         results = ", ".join(map(self._text, self._returns))
-        kinds = self.arguments | {
-            each: kind for each, kind in self.choices.kinds.items() if each in self.arguments
-        }
-        given = (f"{each}: {kind}" if kind else each for each, kind in kinds.items())
+        given = (f"{each}: {kind}" if kind else each for each, kind in self._arguments.items())
         return "\n".join([f"def {name}({', '.join(given)}):", *lines, f"    return {results}", ""])
 
     def _needed(self, nodes: Sequence[Node]) -> list[Node]:
@@ -197,8 +138,7 @@ class Source:
 
     def _argument(self, key: Any, wanted: str, annotation: str = "") -> str:
         if key not in self._names:
-            self.arguments[self._name(key, wanted)] = annotation
-            self.stands_for[self._names[key]] = key
+            self._arguments[self._name(key, wanted)] = annotation
         return self._names[key]
 
     def _weight(self, path: str) -> str:
@@ -206,7 +146,7 @@ class Source:
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Node):
-            if value in self.nodes:
+            if value in self._nodes:
                 return self._names[value]
             is_weight = isinstance(self._facts.attribute(value), torch.Tensor)
             if is_weight and value.op == "get_attr":
@@ -220,18 +160,7 @@ class Source:
         if isinstance(value, tuple | list):
             inner = ", ".join(map(self._text, value))
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
-        if isinstance(value, int | float) and not isinstance(value, bool) and self._at is not None:
-            return self._number(value, self._at)
         return self._constant(value)
-
-    def _number(self, value: float, at: Node) -> str:
-        """Return a number of a call, or the argument chosen in its place."""
-        count = sum(key.rpartition(":")[0] == at.name for key in self.literals)
-        key = f"{at.name}:{count}"
-        self.literals[key] = self._constant(value)
-        if wanted := self.choices.captured.get(key):
-            return self._argument(("captured", wanted), wanted, "float")
-        return self.literals[key]
 
     def _constant(self, value: Any) -> str:
         # The ``repr`` of a model's own class may be any Python.
@@ -244,9 +173,7 @@ class Source:
             return f"torch.{value!r}" if isinstance(value, torch.device) else str(value)
         raise ValueError(f"nodes: a pattern cannot hold {described(value)}.")
 
-    def call(self, node: Node) -> str:
-        """Return the call of a node."""
-        self._at = node
+    def _call(self, node: Node) -> str:
         if node in self._layers:
             term = self._layers[node]
             given = [self._text(term.args["self"])]
@@ -271,8 +198,6 @@ class Source:
             return f"{args[0]}[{self._index(node.args[1])}]"
         if target is getattr and str(node.args[1]).isidentifier():
             return f"{args[0]}.{node.args[1]}"
-        if target is either:
-            return f"fxlab.rewriting.either({', '.join(args)})"
         called = str(getattr(target, "__name__", ""))
         if getattr(math, called, None) is target:
             return f"math.{called}({', '.join([*args, *named])})"

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, given_arguments, named_arguments
 from fxlab.node_info import module_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.nested import Path, tensors_inside
+from fxlab.values.tensors import to_float64
 
 _TRIES = 2
 """How often weights that only one graph has are rounded again."""
@@ -88,6 +89,28 @@ class Side:
                 returned = runs.visited(noted, lambda tensor: new.rounded_anew(tensor, generator))
                 moved = {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
                 side._widen_tolerance(noted.values, moved)
+        return side
+
+    @classmethod
+    def of_call(cls, runs: Runs, *, is_rounded: bool) -> Side:
+        """Return a graph that runs compiled code: its inputs and results are known, and nothing in between.
+
+        ``is_rounded``: whether its results are another model's up to rounding.
+        """
+        graph_module = runs.graph_module
+        given = named_arguments(graph_module, *given_arguments(runs.inputs))
+        values: Values = {}
+        for node in graph_module.graph.find_nodes(op="placeholder"):
+            if tensors := [*tensors_inside(given.get(str(node.target)))]:
+                values[node] = {path: Fingerprint.of(to_float64(tensor)) for path, tensor in tensors}
+        outputs = {path: Fingerprint.of(tensor) for path, tensor in runs.returned_in_float64.items()}
+        call = next(node for node in reversed(graph_module.graph.nodes) if node.op.startswith("call"))
+        alone = len(outputs) == 1
+        values[call] = {() if alone else (path,): value for path, value in outputs.items()}
+        side = cls(graph_module, values, outputs, runs.inputs)
+        if is_rounded:
+            side.tolerance[call] = _LARGEST
+            side.tolerance_of_outputs = dict.fromkeys(outputs, _LARGEST)
         return side
 
     def _widen_tolerance(

@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from fxlab.first_use import pd
 from fxlab.models.bodies import run_under
 from fxlab.models.running import Inputs, bound_values, given_arguments
-from fxlab.models.step_record import GUARDS
+from fxlab.models.step_record import GUARDS, IN_PLACE
 from fxlab.node_info import is_backward, known_result, module_path, state_path
 from fxlab.results import Result
 from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
@@ -72,9 +72,10 @@ def memory(graph: Model | SessionLike, inputs: Inputs | None = None) -> MemoryUs
     """Tell which tensors are alive at each node of a graph, from shapes alone.
 
     The graph runs on tensors without data, so it may be larger than this machine, or on the meta device.
-    Views count once, with the tensor whose memory they share. The workspace of a kernel, and memory that an
-    allocator keeps back, do not count. Values are freed after the node that reads them last, as the code of a
-    graph module does; inputs and outputs stay.
+    Views count once, with the tensor whose memory they share, and new values of weights, buffers and
+    optimizer state with the old ones, as training writes them in place. The workspace of a kernel, and memory
+    that an allocator keeps back, do not count. Values are freed after the node that reads them last, as the
+    code of a graph module does; inputs and outputs stay.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def memory(graph: Model | SessionLike, inputs: Inputs | None = None) -> MemoryUs
     return _Run(graph_module).over(known)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Held:
     """Memory that some values of the graph share."""
 
@@ -129,6 +130,8 @@ class _Held:
     last: fx.Node | None = None
     is_given: bool = False
     """Whether it is there before the graph runs, and stays."""
+    is_written: bool = False
+    """Whether it is copied into an input, and freed."""
 
     @property
     def number(self) -> int:
@@ -149,6 +152,8 @@ class _Run(OtherTensors):
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._given: dict[fx.Node, Any] = {}
         self._held: dict[int, _Held] = {}
+        self._replaced: list[torch.UntypedStorage] = []
+        """Held for their numbers, of writes in place."""
         self._of_node: dict[fx.Node, list[_Held]] = {}
         self._inside: dict[fx.Node, int] = {}
         self._state: dict[torch.UntypedStorage, str] = {}
@@ -167,8 +172,13 @@ class _Run(OtherTensors):
         for number, found in reads.items():
             known = [read for read in found if read is not None]
             self._held[number].last = max(known) if len(known) == len(found) else None
+        self._write_results(self.graph)
         self._name_kinds(self.graph)
         return self._counted(self.graph)
+
+    @property
+    def _memories(self) -> list[_Held]:
+        return list(dict.fromkeys(self._held.values()))
 
     def _give(self, inputs: Inputs | None) -> None:
         placeholders = self.graph.find_nodes(op="placeholder")
@@ -220,11 +230,24 @@ class _Run(OtherTensors):
         for storage, kind in given:
             self._held.setdefault(storage._cdata, _Held(storage, n, kind, is_given=True))
         found = {storage._cdata: storage for storage in storages(result)}
+        made = sum(storage.nbytes() for number, storage in found.items() if number not in self._held)
+        if n.meta.get(IN_PLACE):
+            self._write(found, n.args[0])
         new = {number: storage for number, storage in found.items() if number not in self._held}
         self._held |= {number: _Held(storage, n) for number, storage in new.items()}
-        self._of_node[n] = [self._held[number] for number in found]
-        self._inside[n] = max(0, inside.peak - sum(storage.nbytes() for storage in new.values()))
+        self._of_node[n] = list(dict.fromkeys(self._held[number] for number in found))
+        self._inside[n] = max(0, inside.peak - made)
         return result
+
+    def _write(self, found: dict[int, torch.UntypedStorage], first: Any) -> None:
+        """Let results be in the memory of the first argument, or of those in a list."""
+        written = [
+            held for node in (first if isinstance(first, list) else [first]) for held in self._of_node[node]
+        ]
+        for (number, storage), held in zip(found.items(), written, strict=False):
+            if number not in self._held and storage.nbytes() == held.size:
+                self._held[number] = held
+                self._replaced.append(storage)
 
     def _result(self, node: fx.Node) -> Any:
         if node in self._given:
@@ -242,25 +265,33 @@ class _Run(OtherTensors):
                 return None  # a check of the data
             return self._of_shape(known_result(node), node)
 
+    def _write_results(self, graph: fx.Graph) -> None:
+        """Let new values of a step's inputs take the place of the old ones once they are there."""
+        inputs = {getattr(n.meta.get("desc"), "target", None) for n in graph.find_nodes(op="placeholder")}
+        for name, node in _results(graph):
+            if name.startswith("new ") and name.removeprefix("new ") in inputs:
+                for held in self._of_node[node]:
+                    held.last, held.is_written = node, True
+
     def _name_kinds(self, graph: fx.Graph) -> None:
         for name, node in _results(graph):
             kind = next((kind for start, kind in _RESULTS if name.startswith(start)), OUTPUT)
             for held in self._of_node[node]:
-                held.kind = held.kind if held.is_given else kind
+                held.kind = held.kind if held.is_given or held.is_written else kind
         read = {read for node in graph.nodes if pass_of(node) == BACKWARD for read in node.all_input_nodes}
         backward = {held.number for node in read for held in self._of_node[node]}
-        for held in self._held.values():
+        for held in self._memories:
             if held.kind == TEMPORARY and pass_of(held.maker) == FORWARD and held.number in backward:
                 held.kind = ACTIVATION
 
     def _counted(self, graph: fx.Graph) -> MemoryUse:
         nodes = list(graph.nodes)
         freed: dict[fx.Node, list[_Held]] = {}
-        for held in self._held.values():
+        for held in self._memories:
             if held.last is not None and not held.is_given:
                 freed.setdefault(held.last, []).append(held)
         live = Counter[str]()
-        for held in filter(lambda held: held.is_given, self._held.values()):
+        for held in filter(lambda held: held.is_given, self._memories):
             live[held.kind] += held.size
         rows, peak, at_peak = [], -1, nodes[-1]
         for node in nodes:
@@ -288,7 +319,7 @@ class _Run(OtherTensors):
         table = pd.DataFrame(rows, index=pd.Index([node.name for node in nodes], name="node"))
         alive = [
             held
-            for held in self._held.values()
+            for held in self._memories
             if held.is_given or (held.maker <= at_peak and (held.last is None or at_peak <= held.last))
         ]
         return MemoryUse(table, _alive_table(alive), peak, at_peak.name)

@@ -1,7 +1,7 @@
 """Find where along the graph values begin to differ."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.results import Result
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
-from fxlab.validation.arguments import graphs_to_run
+from fxlab.validation.arguments import CompiledCodeError, graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.tensor_values.visited_run import values_at
+from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import (
     Judgement,
     Status,
@@ -27,6 +28,7 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
     with_difference,
 )
+from fxlab.validation.verdicts.verdict import verdict
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 COLUMNS = (
@@ -181,7 +183,10 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
     >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
     '_1'
     """
-    first, second, given = graphs_to_run(reference, candidate, inputs)
+    try:
+        first, second, given = graphs_to_run(reference, candidate, inputs)
+    except CompiledCodeError:
+        return _of_outputs(verdict(reference, candidate, inputs))
     by_name = is_made_of(first, second)
     if by_name is False:
         return _where_they_part(aligned(first, second, given), given)
@@ -190,6 +195,14 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
         by_values = _where_they_part(aligned(first, second, given), given)
         return found if by_values is not None and by_values.node == found.node else by_values
     return found
+
+
+def _of_outputs(found: Verdict) -> Divergence | None:
+    """Return the worst output of a model that runs compiled code, in which there are no nodes to look at."""
+    if not found.different:
+        return None
+    worst = next(path for path, one in found.outputs.items() if one.status is Status.DIFFERENT)
+    return Divergence(worst, worst, replace(found.outputs[worst], reason=found.reason))
 
 
 def _has_derivatives(graph_module: GraphModule) -> bool:

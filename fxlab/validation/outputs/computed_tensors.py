@@ -9,7 +9,8 @@ import torch
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.call_record import CallRecord
-from fxlab.models.model_state import state_kept, value_at
+from fxlab.models.hooks import compiled_calls
+from fxlab.models.model_state import state_kept_in_call, value_at
 from fxlab.models.running import (
     Generators,
     Inputs,
@@ -39,6 +40,8 @@ class Observed:
     """The other observable parts of the run."""
     unwritten: Callable[[str], torch.Tensor | None]
     """Returns the stand-in of a tensor that the run could have written and has not."""
+    runs_compiled_code: bool = False
+    """Whether the run has called functions that ``torch.compile`` has compiled."""
 
     @property
     def everything(self) -> dict[str, torch.Tensor]:
@@ -63,15 +66,18 @@ def observed(
     ``beside``: the model to compare with: both run with gradients if one of them needs these. ``under``:
     makes the context of the call. Raises ValueError if it does not run; the message begins with ``name``.
     """
+    runs_compiled_code = False
 
     def run(gradients: AbstractContextManager[Any]) -> tuple[Any, ...]:
+        nonlocal runs_compiled_code
         args, kwargs = call_arguments(inputs)
         after = named_arguments(model, args, kwargs)
-        with RestoringStack(gradients, generators_kept()), state_kept(model) as state:
+        with RestoringStack(gradients, generators_kept()), state_kept_in_call(model) as state:
             seed_generators(0)
             before = Generators.now()
-            with under():
+            with under(), compiled_calls() as compiled:
                 output = called(model, args, kwargs)
+            runs_compiled_code |= compiled.are_there
             record = CallRecord.of(output, after, state.tensors(), before)
             returned = state.apart(_detached(tensors_by_path(output)))
             state_written = state.written()
@@ -97,7 +103,7 @@ def observed(
         value = value_at(model, path.removeprefix(STATE))
         return value if isinstance(value, torch.Tensor) else None
 
-    return Observed(returned, written, record, unwritten)
+    return Observed(returned, written, record, unwritten, runs_compiled_code)
 
 
 def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

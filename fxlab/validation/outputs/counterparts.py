@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fxlab.models.call_record import Place
-from fxlab.models.module_tensors import place_of
+from fxlab.models.module_tensors import place_of, plain_name
 from fxlab.models.running import Inputs, argument_names, given_arguments
 from fxlab.models.tensor_state import named_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
@@ -112,9 +112,11 @@ def same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
     """Return the first name that the original has for each tensor of another model that it has too."""
     first, by_name = dict[object, str](), dict[str, str]()
     for name, tensor in named_tensors(original):
-        by_name[name] = first.setdefault(_identity(tensor), name)
-    tensors = named_tensors(transformed)
-    found = ((name, first.get(_identity(tensor), by_name.get(name))) for name, tensor in tensors)
+        by_name[plain_name(original, name)] = first.setdefault(_identity(tensor), name)
+    found = (
+        (name, first.get(_identity(tensor), by_name.get(plain_name(transformed, name))))
+        for name, tensor in named_tensors(transformed)
+    )
     return {name: known for name, known in found if known is not None}
 
 

@@ -1,7 +1,8 @@
 """Inputs of other kinds, made from given ones."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -9,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import positive_int
-from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
@@ -21,9 +22,14 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 Variants: TypeAlias = bool | Mapping[str, Inputs] | Iterable[Inputs]
 """Whether to make other inputs from given ones; or inputs by name; or inputs without names."""
 
+SizesKnown: TypeAlias = dict[int, list[Any]]
+"""The expressions of the sizes of tensors in a graph, by the ``id`` of the tensor that is given for one."""
+
 LARGE, VERY_LARGE = 100.0, 10_000.0
 """Factors that make floating-point inputs large. The exponential of the larger one overflows."""
 
+GIVEN = "as given"
+"""The name of the inputs that variants are made of."""
 PAST_INT8 = 130
 """A length whose positions are no 8-bit integers."""
 
@@ -38,7 +44,9 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
     """
     if isinstance(variants, bool):
         given = inputs_or_examples(inputs, original)
-        return input_variants(given, vocabulary=vocabulary_of(original)) if variants else {"as given": given}
+        if not variants:
+            return {GIVEN: given}
+        return _variants(given, vocabulary_of(original), sizes_in_graph(original, given))
     if isinstance(variants, str | torch.Tensor) or not isinstance(variants, Iterable):
         raise TypeError(
             "variants: expected True, a mapping of inputs by name, or a list or iterator of inputs, "
@@ -53,7 +61,7 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
         except TypeError as error:
             raise TypeError(f"variants: of {name!r}, {error}") from None
     if inputs is not None:
-        named = {"as given": inputs_or_examples(inputs, original), **named}
+        named = {GIVEN: inputs_or_examples(inputs, original), **named}
     if not named:
         raise ValueError("variants: there are no inputs in it, so there is nothing to compare on.")
     return named
@@ -111,13 +119,101 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
     call_arguments(inputs)
     if vocabulary is not None:
         positive_int(vocabulary, "vocabulary")
+    return _variants(inputs, vocabulary, {})
+
+
+def _variants(inputs: Inputs, vocabulary: int | None, known: SizesKnown) -> dict[str, Inputs]:
     tensors = [tensor for _, tensor in tensors_inside(_plain(inputs))]
-    result: dict[str, Inputs] = {"as given": inputs}
+    ties = _Ties(tensors, known)
+    result: dict[str, Inputs] = {GIVEN: inputs}
     for name, change in _changes(tensors, vocabulary):
-        changed = [change(tensor) for tensor in tensors]
+        if isinstance(change, _Resize):
+            changed = ties.resized(change)
+        else:
+            changed = [change(tensor) for tensor in tensors]
         if not all(map(_are_equal, changed, tensors)):
             result[name] = _with_tensors(inputs, changed)
     return result
+
+
+def sizes_in_graph(model: torch.nn.Module, inputs: Inputs) -> SizesKnown:
+    """Return, by the ``id`` of a tensor of the inputs, the expressions that a graph has for its sizes."""
+    if not isinstance(model, GraphModule):
+        return {}
+    given = named_arguments(model, *given_arguments(inputs))
+    known: SizesKnown = {}
+    for node in model.graph.find_nodes(op="placeholder"):
+        there = dict(tensors_inside(node.meta.get("val")))
+        for path, tensor in tensors_inside(parted(given.get(str(node.target)))):
+            if (other := there.get(path)) is not None and other.dim() == tensor.dim():
+                known[id(tensor)] = [_expression(size) for size in other.shape]
+    return known
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+@dataclass(frozen=True)
+class _Resize:
+    """Other sizes of some dimensions, by the place of the tensor and the dimension."""
+
+    sizes: Mapping[tuple[int, int], int]
+
+
+class _Ties:
+    """The sizes of inputs that change together.
+
+    Those that have one symbol in a graph; of a tensor that would stay as it is, those equal to one that
+    changes: it may be indexed by that, which no operator needs to check.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], known: SizesKnown) -> None:
+        self._tensors = tensors
+        self._expressions = [
+            known.get(id(tensor)) or [f"size {dim} of {place}" for dim in range(tensor.dim())]
+            for place, tensor in enumerate(tensors)
+        ]
+        self._given: dict[Any, int] = {}
+        """The sizes that are a symbol alone, by it."""
+        for tensor, expressions in zip(tensors, self._expressions, strict=True):
+            for size, expression in zip(tensor.shape, expressions, strict=True):
+                if _is_symbol(expression):
+                    self._given.setdefault(expression, size)
+
+    def resized(self, change: _Resize) -> list[torch.Tensor]:
+        """Return the tensors with other sizes, and with them all sizes that are tied to these."""
+        asked = {self._expressions[place][dim]: size for (place, dim), size in change.sizes.items()}
+        now = {symbol: size for symbol, size in asked.items() if symbol in self._given}
+        before = {self._given[symbol]: size for symbol, size in now.items()}
+        for expressions in self._expressions:
+            if now.keys().isdisjoint(symbol for each in expressions for symbol in _symbols(each)):
+                free = [each for each in expressions if each in self._given and self._given[each] in before]
+                now |= {each: before[self._given[each]] for each in free}
+        return [self._with_sizes(place, tensor, change, now) for place, tensor in enumerate(self._tensors)]
+
+    def _with_sizes(
+        self, place: int, tensor: torch.Tensor, change: _Resize, now: Mapping[Any, int]
+    ) -> torch.Tensor:
+        for dim, expression in enumerate(self._expressions[place]):
+            size = change.sizes.get((place, dim), tensor.shape[dim])
+            if expression in now:
+                size = now[expression]
+            elif not now.keys().isdisjoint(_symbols(expression)):
+                value = expression.subs({**self._given, **now})
+                size = int(value) if value.is_Integer and value > 0 else size
+            if size != tensor.shape[dim]:
+                tensor = _resized(tensor, dim=dim, size=size)
+        return tensor
+
+
+def _is_symbol(expression: Any) -> bool:
+    """Tell whether the expression of a size is a symbol: of a graph, or a name where no graph is known."""
+    return isinstance(expression, str) or bool(getattr(expression, "is_Symbol", False))
+
+
+def _symbols(expression: Any) -> Iterable[Any]:
+    return {expression} if isinstance(expression, str) else getattr(expression, "free_symbols", ())
 
 
 def vocabulary_of(model: torch.nn.Module) -> int | None:
@@ -145,7 +241,7 @@ def _is_input(value: Any) -> bool:
     return isinstance(value, Node) and value.op == "placeholder"
 
 
-def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tuple[str, Change]]:
+def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tuple[str, Change | _Resize]]:
     # The same variants each time, so that a verdict can be repeated.
     generator = torch.Generator().manual_seed(0)
     yield "other values", lambda tensor: _with_other_values(tensor, generator)
@@ -155,21 +251,23 @@ def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tu
     batch = {tensor.shape[0] for tensor in tensors if tensor.dim()}
     if len(batch) == 1 and (size := batch.pop()) > 0:
         for other in (1, 2 * size + 1, 8 * size + 1):
-            yield f"batch of {other}", partial(_resized, dim=0, size=other)
+            places = ((place, 0) for place, tensor in enumerate(tensors) if tensor.dim())
+            yield f"batch of {other}", _Resize(dict.fromkeys(places, other))
     has_length = _is_text if any(map(_is_text, tensors)) else _is_sequence
     lengths = {tensor.shape[1] for tensor in tensors if has_length(tensor)}
     if len(lengths) == 1 and (length := lengths.pop()) > 1:
         for other in sorted({length // 2, 2 * length - 1, 4 * length + 1, max(PAST_INT8, 2 * length)}):
-            yield f"length {other}", partial(_with_length, length=other, has_length=has_length)
+            places = ((place, 1) for place, tensor in enumerate(tensors) if has_length(tensor))
+            yield f"length {other}", _Resize(dict.fromkeys(places, other))
     images = {tuple(t.shape[-2:]) for t in tensors if t.dim() in (4, 5) and t.is_floating_point()}
     if len(images) == 1 and min(image := images.pop()) > 1:
         height, width = image
         for other in (height // 2, height + 1):
-            yield f"height {other}", partial(_with_size, size=image, other=(other, width))
+            yield f"height {other}", _image_size(tensors, image, (other, width))
         for other in (width // 2, width + 1):
-            yield f"width {other}", partial(_with_size, size=image, other=(height, other))
+            yield f"width {other}", _image_size(tensors, image, (height, other))
         both = 2 * height - 1, 2 * width - 1
-        yield f"size {both[0]} x {both[1]}", partial(_with_size, size=image, other=both)
+        yield f"size {both[0]} x {both[1]}", _image_size(tensors, image, both)
     yield "half masked", _half_masked
     yield (
         "left half masked",
@@ -252,11 +350,10 @@ def _is_sequence(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 3 and tensor.is_floating_point()
 
 
-def _with_size(tensor: torch.Tensor, size: tuple[int, ...], other: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor in another size if it has a number for each place of images of one size."""
-    if tensor.dim() < 3 or tuple(tensor.shape[-2:]) != size:
-        return tensor
-    return _resized(_resized(tensor, tensor.dim() - 2, other[0]), tensor.dim() - 1, other[1])
+def _image_size(tensors: list[torch.Tensor], size: tuple[int, ...], other: tuple[int, int]) -> _Resize:
+    """Change the size of each tensor that has a number for each place of images of one size."""
+    places = [place for place, t in enumerate(tensors) if t.dim() > 2 and tuple(t.shape[-2:]) == size]
+    return _Resize({(place, tensors[place].dim() - 2 + n): other[n] for place in places for n in (0, 1)})
 
 
 def _with_nan(tensor: torch.Tensor) -> torch.Tensor:
@@ -265,12 +362,6 @@ def _with_nan(tensor: torch.Tensor) -> torch.Tensor:
     result = tensor.clone(memory_format=torch.contiguous_format)
     result.view(-1)[tensor.numel() // 2] = math.nan
     return result
-
-
-def _with_length(
-    tensor: torch.Tensor, length: int, has_length: Callable[[torch.Tensor], bool]
-) -> torch.Tensor:
-    return _resized(tensor, 1, length) if has_length(tensor) else tensor
 
 
 def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -265,7 +265,9 @@ class RunsCompared:
         missing = trained_in_one(ours, theirs).keys() | trained_in_one(theirs, ours).keys()
         if not any(name in apart for name in trained_parameters(theirs)):
             missing |= {*apart}
-        return tuple(name for name in apart if name not in missing)
+        asked = self._transformed.asked_for
+        known = missing | asked.keys() | {*asked.values()}
+        return tuple(name for name in apart if name not in known)
 
     @cached_property
     def _paths(self) -> list[str]:
@@ -422,9 +424,15 @@ class RunsCompared:
         return _tries(self._original, gone.rounded_anew) if gone else ()
 
     @property
+    def _is_one_generated(self) -> bool:
+        return self._original.is_generated or self._transformed.is_generated
+
+    @property
     def _are_rounded_alike(self) -> bool:
         """Whether both compute the same nodes in their own dtypes, if any."""
-        return self._original.targets_in_own_dtype == self._transformed.targets_in_own_dtype
+        return not self._is_one_generated and (
+            self._original.targets_in_own_dtype == self._transformed.targets_in_own_dtype
+        )
 
     @cached_property
     def _moved(self) -> list[_Tries]:
@@ -432,10 +440,13 @@ class RunsCompared:
 
         These are all numbers of models whose outputs are in float64, as no wider dtype shows the effect of
         their rounding, and results of nodes that have no float64, unless both models compute the same ones in
-        the same way. A few runs of each model that has such numbers.
+        the same way. A few runs of each model that has such numbers. Of two models that are compiled, the
+        rounding of the original without its compiler is how far rounding moves it.
         """
         original, transformed = self._original, self._transformed
-        if original.is_generated != transformed.is_generated:
+        if original.is_generated and transformed.is_generated:
+            return [[original.own_rounding_without_compiling]]
+        if self._is_one_generated:
             return []
         is_wide = any(tensor.dtype in _WIDE for tensor in self._expected.values())
         alike = self._are_rounded_alike

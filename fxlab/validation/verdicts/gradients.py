@@ -1,5 +1,6 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -8,8 +9,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.module_tensors import place_of
+from fxlab.models.model_state import state_kept, state_kept_in_call
+from fxlab.models.module_tensors import place_of, plain_name
 from fxlab.models.running import (
     Inputs,
     bound_values,
@@ -58,10 +59,12 @@ def gradients_of(
     named = dict(module.named_parameters(remove_duplicate=False))
     leaves: dict[str, torch.Tensor] = {label: named[name] for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))
-    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module)):
+    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept_in_call(module)):
         seed_generators(0)
         args, kwargs = _not_leaves((args, kwargs))
-        with given_draws(drawn):
+        with given_draws(drawn), warnings.catch_warnings():
+            # Dynamo asks each input for its gradient.
+            warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf")
             outputs = tensors_by_path(called(module, args, kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
         return Gradients(_named(_gradients(outputs, leaves)), flow_from)
@@ -153,11 +156,13 @@ def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[s
     """
     ours, theirs = trained_parameters(original), trained_parameters(transformed)
     by_place = {place_of(parameter): name for name, parameter in ours.items()}
+    by_name = {plain_name(original, name): name for name in ours}
     found = {}
     for name, parameter in theirs.items():
         other = by_place.get(place_of(parameter))
-        if other is None and name in ours and same_bits(ours[name].detach(), parameter.detach()):
-            other = name
+        named = by_name.get(plain_name(transformed, name))
+        if other is None and named is not None and same_bits(ours[named].detach(), parameter.detach()):
+            other = named
         if other is not None:
             found[name] = other
     return found
@@ -183,12 +188,14 @@ def trained_in_one(first: GraphModule, second: GraphModule) -> dict[str, str]:
     elsewhere = shared_parameters(second, first)
     held = {name: tensor for name, tensor in named_tensors(second) if not tensor.requires_grad}
     by_place = {place_of(tensor): name for name, tensor in held.items()}
+    by_name = {plain_name(second, name): name for name in held}
     found = {}
     for name, parameter in trained.items():
         if name in elsewhere:
             continue
         same = (other for other, tensor in held.items() if _same_values(parameter, tensor))
-        other = by_place.get(place_of(parameter)) or (name if name in held else next(same, None))
+        named = by_name.get(plain_name(first, name))
+        other = by_place.get(place_of(parameter)) or named or next(same, None)
         if other is not None:
             found[name] = other
     return found

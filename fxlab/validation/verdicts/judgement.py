@@ -370,10 +370,12 @@ def judged(versions: Versions) -> Judgement:
         away = with_unit(errors.function)
         return told(Status.DIFFERENT, f"a different function: relative error {away} in float64, {explained}")
     if not errors.rounds_well(elements):
-        what = "a different function, or" if errors.lacks_float64 else "it computes the same, but"
-        error, times = with_unit(errors.transformed), with_unit(errors.ratio)
-        reason = f"{what} rounds worse: its error is {error} (relative), {times} times the original's"
-        return told(Status.DIFFERENT, reason)
+        beside = f"its error is {with_unit(errors.transformed)} (relative)"
+        if errors.usual:
+            beside += f", {with_unit(errors.ratio)} times the original's"
+        if errors.lacks_float64:
+            return told(Status.DIFFERENT, f"a different function, or it rounds worse: {beside}")
+        return told(Status.DIFFERENT, f"it computes the same, but rounds worse: {beside}")
     if errors.is_noise:
         reason = "rounding leaves no digit of it right in either: in float64 it is next to zero"
         return told(Status.WITHIN_ROUNDING, reason)

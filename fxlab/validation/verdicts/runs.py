@@ -126,18 +126,40 @@ class Runs:
 
     @property
     def is_generated(self) -> bool:
-        """Whether it is code that a compiler has generated, of which there is no float64 run."""
+        """Whether it is, or calls, compiled code, of which there is no float64 run."""
         return bool(self._generated)
 
     @cached_property
     def _generated(self) -> tuple[str, ...]:
         nodes = self.graph_module.graph.nodes
+        if self._observed.runs_compiled_code:
+            return tuple(node.name for node in nodes if node.op.startswith("call"))
         return tuple(node.name for node in nodes if getattr(node.target, "is_generated_code", False))
+
+    @property
+    def own_rounding_without_compiling(self) -> dict[str, torch.Tensor]:
+        """The differences of its results from those in float64 where nothing in it is compiled."""
+        own = self._name, self.inputs, self._parameters, self._beside, self.names, self._given
+        with torch.compiler.set_stance("force_eager"):
+            eager = Runs(self.graph_module, *own)
+            if eager.is_generated:
+                return {}
+            found, exact = eager.observed.everything | eager.gradients, eager.exact
+            return {
+                path: dense(tensor) - exact[path]
+                for path, tensor in found.items()
+                if path in exact and is_floating(tensor)
+            }
 
     @property
     def has_gradients(self) -> bool:
         """Whether gradients are asked for."""
         return self._parameters is not None
+
+    @property
+    def asked_for(self) -> Mapping[str, str]:
+        """The parameters whose gradients are asked for, and their names in the result."""
+        return self._parameters or {}
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -275,8 +297,8 @@ class Runs:
 
     @property
     def returned_in_float64(self) -> dict[str, torch.Tensor]:
-        """The outputs in float64 by their own paths."""
-        return self._in_float64.returned
+        """The outputs in float64 by their own paths; of compiled code as they are."""
+        return self._observed.returned if self.is_generated else self._in_float64.returned
 
     def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
         """Return the results and writes of a run, by path, with all elements of sparse tensors."""

@@ -1,5 +1,6 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import isroutine
 
@@ -18,7 +19,7 @@ from fxlab.models.weight_files import are_in_files
 from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
-from fxlab.validation.outputs.input_variants import Variants, named_inputs
+from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
@@ -175,6 +176,7 @@ class Reference:
             for name, given in self.inputs.items():
                 by_name = named_arguments(original, *given_arguments(given))
                 self.inputs[name] = inputs_of_all_ranks(original, by_name)  # type: ignore[arg-type]
+        self._asks_others = variants is not False
         self._compares_gradients = gradients
         self._settings: NumericSettings | None = None
         self._kept_runs: dict[str, Runs] = {}
@@ -216,7 +218,9 @@ class Reference:
 
     def _verdict(self, transformed: torch.nn.Module) -> Verdict:
         if len(self._runs) == 1:
-            return self._comparison(next(iter(self._runs)), transformed).verdict()
+            name = next(iter(self._runs))
+            only = self._comparison(name, transformed).verdict()
+            return self._of_others(only, {name: only})
         found: dict[str, Verdict] = {}
         not_compared: dict[str, str] = {}
         for name, runs in self._runs.items():
@@ -238,7 +242,15 @@ class Reference:
         if not found:
             reasons = "; ".join(dict.fromkeys(not_compared.values()))
             raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
-        return _worst(found, not_compared)
+        return self._of_others(_worst(found, not_compared), found)
+
+    def _of_others(self, worst: Verdict, found: Mapping[str, Verdict]) -> Verdict:
+        """Return the answer; no success if other inputs were asked for, and none could be compared."""
+        others = (verdict for name, verdict in found.items() if name != GIVEN)
+        if not (self._asks_others and worst.agrees) or any(each.agrees for each in others):
+            return worst
+        why = f"of {len(self.inputs) - 1} other inputs none could be compared; on those given: {worst.reason}"
+        return replace(worst, status=Status.NOTHING_COMPARED, reason=why)
 
     def compare(self, transformed: torch.nn.Module) -> RunsCompared:
         """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""

@@ -381,7 +381,9 @@ class Output(io.TextIOBase):
 LOGGED = logging.StreamHandler(Output())
 
 
-@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *args: fxlab.trace_step(*args, loss=torch.sum)])
+@pytest.mark.parametrize(
+    "trace", [fxlab.symbolic_trace, lambda *args: fxlab.trace_step(*args, loss=torch.sum)]
+)
 def test_streams_go_on_with_the_buffers_that_they_have(trace):
     class Logs(nn.Module):
         def __init__(self):

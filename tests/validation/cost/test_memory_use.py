@@ -6,6 +6,7 @@ from step_models import batches, blocks, net, own_loss, squared
 from torch import nn
 
 import fxlab
+from benchmarks import memory_use
 from fxlab.validation.cost.memory import KINDS, PeakMemory
 
 GIVEN = ["parameters", "buffers", "optimizer state", "inputs"]
@@ -47,6 +48,19 @@ def test_the_peak_is_about_that_of_eager_training():
     with PeakMemory() as measured:
         squared(model(x)).backward()
     assert use.peak - int(use.table[GIVEN].iloc[0].sum()) == pytest.approx(measured.peak, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "perceptron, lists",
+        *(pytest.param(n, marks=pytest.mark.weekly) for n in ("checkpointed llama", "t5", "resnet")),
+    ],
+)
+def test_the_peak_of_training_is_that_of_torchs_own_tracker(name):
+    (row,) = memory_use.rows([name])
+    assert row["ratio"] == pytest.approx(1, abs=memory_use.NEAR)
+    assert row["fxlab_pass"] == row["tracker_pass"]
 
 
 def test_checkpoints_keep_fewer_activations():

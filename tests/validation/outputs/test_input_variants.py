@@ -5,6 +5,7 @@ import torch
 from torch import fx, nn
 from zoo import tiny
 
+import fxlab
 from fxlab import example_inputs
 from fxlab.validation.outputs.input_variants import input_variants, named_inputs, vocabulary_of
 from fxlab.values.tensors import same_bits
@@ -142,3 +143,31 @@ def test_other_tokens_are_drawn_where_there_are_tokens_of_the_vocabulary(tokens,
     if is_drawn:
         drawn = variants["other tokens"]["input_ids"]
         assert (int(drawn.min()), int(drawn.max())) == (0, 39)
+
+
+class Pairs(nn.Module):
+    """Two inputs whose second sizes are tied: each row of the first has a place in the second."""
+
+    def forward(self, rows, places):
+        return rows.gather(1, places[:, :, None].expand(-1, -1, rows.shape[2])) * (rows.shape[1] + 1)
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+def test_tied_sizes_change_together(is_traced):
+    given = {"rows": torch.randn(2, 6, 3), "places": torch.arange(6).repeat(2, 1)}
+    model = fxlab.symbolic_trace(Pairs(), given) if is_traced else Pairs()
+    found = fxlab.verdict(model, Pairs(), given, variants=True)
+    assert found.agrees
+    assert not [name for name in found.not_compared if "length" in name]
+
+
+class Flat(nn.Module):
+    def forward(self, x):
+        return x.reshape(2, 2)
+
+
+def test_where_no_other_input_can_be_compared_the_answer_is_no_success():
+    assert fxlab.verdict(Flat(), Flat(), torch.ones(4), variants=[2 * torch.ones(4)]).agrees
+    refused = fxlab.verdict(Flat(), Flat(), torch.ones(4), variants=[torch.ones(5)])
+    assert not refused.agrees
+    assert "none could be compared" in refused.reason

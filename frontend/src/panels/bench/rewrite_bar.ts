@@ -9,7 +9,6 @@ export interface RewriteActions {
   ask(signature: string, number: number): void;
   exclude(signature: string, node: string, again: boolean): void;
   applyUpTo(signature: string, count: number): void;
-  asTest(signature: string, node: string): void;
   close(): void;
 }
 
@@ -116,9 +115,6 @@ export class RewriteBar {
             : "Exclude the rewrites after this one",
           () => this.actions.applyUpTo(pass.signature, number),
         ),
-      this.button("Copy as a test", "Show and copy a test of this rewrite", () =>
-        this.actions.asTest(pass.signature, node),
-      ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
     ]);
     if (focused >= 0) (this.buttons.children[focused] as HTMLElement | undefined)?.focus();

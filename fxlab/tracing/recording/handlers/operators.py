@@ -28,7 +28,7 @@ from fxlab.tracing.recording.torch_calls import (
     name_of,
     size_that_is_parted,
     with_numbers_for_sizes,
-    writes,
+    written_by,
 )
 from fxlab.tracing.shapes.condition_text import without_marks
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
@@ -92,7 +92,9 @@ def _made(run: Run, call: TorchCall) -> _Made:
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
     result = run.computed(call.func, call.args, call.kwargs)
-    written = run.notice_writes(versions, call.args, call.kwargs, writes(call.name, call.kwargs))
+    written = run.notice_writes(
+        versions, call.args, call.kwargs, written_by(call.func, call.args, call.kwargs)
+    )
     return _Made(call, result, written, by_shapes, asked)
 
 

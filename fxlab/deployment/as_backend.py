@@ -1,0 +1,309 @@
+"""A backend of ``torch.compile`` that runs each captured graph with the passes of a session."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.checks import flag
+from fxlab.graphs.node_difference import is_same_graph
+from fxlab.models.graph_module import changed_copy
+from fxlab.models.tensor_state import Sampled, address, count_fused_steps
+from fxlab.operators import draws_random_numbers, operator_of, written_arguments
+from fxlab.sources import SessionLike, checked_session
+from fxlab.tracing.dynamo.hooks import running_modules
+from fxlab.tracing.dynamo.model_graph import LiftedGraph
+from fxlab.tracing.dynamo.runnable import runnable
+from fxlab.transformations import Transformation
+from fxlab.units import counted
+from fxlab.validation import Reference
+from fxlab.values.tensors import same_bits
+
+
+class Switched(SessionLike, Protocol):
+    """A session whose passes are switched."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model of the session."""
+
+    def on_change(self, callback: Callable[[Any], None]) -> Callable[[], None]:
+        """Call a function after each change."""
+
+
+def as_backend(session: Switched, *, check: bool = True) -> Callable[..., Any]:
+    """Return a backend of ``torch.compile`` that applies the passes which are on in a session.
+
+    ``model.compile(backend=fxlab.as_backend(session))`` keeps the model and its class, so generation,
+    training loops and autocast work as before. Dynamo captures the graphs and guards them; the passes change
+    each, and it runs eagerly. A pass that is switched in the session acts on the next call.
+
+    A changed graph is judged against itself as captured, on the arguments of its first call and of the first
+    one with other sizes. Where the two differ by more than rounding, or a pass raises, the graph runs
+    unchanged, and a ``RuntimeWarning`` names the pass and the graph. Where gradients are wanted, passes that
+    compute new weights are left off, since an optimizer would not train these.
+
+    The measure is the capture. Whether Dynamo has captured what the model computes is not visible to a
+    backend; :func:`fxlab.compile_session` compares the two.
+
+    Parameters
+    ----------
+    session
+        The session. It may be one of another way to call the model.
+    check
+        Whether changed graphs are judged. If not, passes may change results.
+
+    Returns
+    -------
+    Callable
+        The backend.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``session`` is not a session, or is one of a compiler's passes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> class Model(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear, self.dropout = nn.Linear(4, 4), nn.Dropout()
+    ...
+    ...     def forward(self, x):
+    ...         return self.dropout(self.linear(x))
+    >>> model, x = Model().eval(), torch.ones(2, 4)
+    >>> expected = model(x)
+    >>> session = fxlab.Session(model, x)
+    >>> _ = session.apply("remove-identities")
+    >>> model.compile(backend=fxlab.as_backend(session))
+    >>> torch.equal(model(x), expected)
+    True
+    """
+    checked_session(session)
+    if getattr(session, "compiled", None) is not None:
+        raise ValueError(
+            "session: its passes are those of a compiler, which applies them itself. Make a session of the "
+            "model: fxlab.Session(model, inputs)."
+        )
+    return _Backend(session, check=flag(check, "check"))
+
+
+class _Backend:
+    """The backend: the passes that are on, and what its graphs share.
+
+    Torch keeps a backend until a reset, so it holds no session and no model; the session tells it of changes.
+    """
+
+    def __init__(self, session: Switched, *, check: bool) -> None:
+        self.check = check
+        self.lock = threading.RLock()
+        """Held while a graph is changed."""
+        self._model = weakref.ref(session.model)
+        self._graphs = 0
+        self._made: dict[tuple[str, str], weakref.ref[torch.Tensor]] = {}
+        count_fused_steps()
+        self.take(session)
+        session.on_change(self.take)
+
+    def take(self, session: SessionLike) -> None:
+        """Take the passes that are on now."""
+        self.passes = tuple(session.applied)
+
+    def __call__(self, captured: GraphModule, values: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        """Return the function that runs a captured graph."""
+        if not isinstance(captured, GraphModule):
+            raise TypeError(
+                "fxlab.as_backend(session) is a backend: model.compile(backend=fxlab.as_backend(session)). "
+                f"It was called with {type(captured).__name__}."
+            )
+        self._graphs += 1
+        modules, model = running_modules(), self._model()
+        owner = type(modules[0]).__name__ if modules else "a function"
+        name = f"graph {self._graphs} of {owner} ({counted(len(captured.graph.nodes), 'node')})"
+        # Exclusions go by names, which begin at the session's model.
+        starts = [place for place, module in enumerate(modules) if module is model]
+        try:
+            lifted = LiftedGraph(captured, values, modules[starts[0] :] if starts else modules)
+        except Exception as error:  # Dynamo's graphs may hold anything
+            self.warn(f"{name} runs without passes: it cannot be rewritten: {_words(error)}")
+            return runnable(captured)
+        return _Graph(name, captured, lifted, self).run
+
+    def warn(self, message: str) -> None:
+        """Say that passes are left off."""
+        warnings.warn(f"as_backend: {message}", RuntimeWarning, stacklevel=2)
+
+    def share(self, module: GraphModule, own: set[int]) -> bool:
+        """Let a graph use the equal tensors that passes have made for another; tell whether it has any."""
+        found = False
+        for path, holder, name, tensor in list(_held(module)):
+            if id(tensor) not in own:
+                found = True
+                known = self._made.get((path, name), lambda: None)()
+                if known is not None and _is_same(known, tensor):
+                    holder[name] = known
+                else:
+                    self._made[path, name] = weakref.ref(tensor)
+        return found
+
+
+class _Graph:
+    """One captured graph, with the passes that are on."""
+
+    def __init__(self, name: str, captured: GraphModule, lifted: LiftedGraph, backend: _Backend) -> None:
+        self._name, self._lifted, self._backend = name, lifted, backend
+        self._captured = runnable(captured)
+        self._changed: Callable[..., Any] | None = None
+        """Runs the changed graph, if passes change it."""
+        self._has_effects = False
+        self._made_for: tuple[object, ...] = ()
+        self._weights: list[torch.Tensor] = []
+        self._versions: list[tuple[int, int]] = []
+        self._sampled = Sampled(())
+        self._stages: list[tuple[str, GraphModule]] = []
+        self._judged: list[object] = []
+
+    def run(self, *values: Any) -> Any:
+        """Run it on the values of the placeholders of Dynamo's graph."""
+        with self._backend.lock:
+            self._make_ready(values)
+            changed = self._changed
+        if changed is None:
+            return self._captured(*values)
+        try:
+            output = changed(*self._lifted.inputs(values))
+        except Exception as error:
+            if self._has_effects:  # something may be written or drawn: the captured graph cannot take over
+                raise
+            output = self._captured(*values)  # raises the same, unless a pass is to blame
+            self._leave_off(f"{self._pass_names()} not used: the changed graph raised {_words(error)}")
+            return output
+        return (output,) if self._lifted.is_single else output
+
+    def _make_ready(self, values: tuple[Any, ...]) -> None:
+        made_for = self._backend.passes, torch.is_grad_enabled()
+        is_new = (
+            not self._made_for or made_for[0] is not self._made_for[0] or made_for[1] != self._made_for[1]
+        )
+        weights = self._lifted.weights(values)
+        if is_new or (self._changed is not None and self._is_stale(weights)):
+            self._made_for, self._weights, self._judged = made_for, weights, []
+            self._make(values)
+        if self._changed is not None and self._backend.check and len(self._judged) < 2:
+            sizes = [tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in values]
+            if sizes not in self._judged:
+                self._judged.append(sizes)
+                self._judge(values)
+
+    def _is_stale(self, weights: list[torch.Tensor]) -> bool:
+        if any(now is not before for now, before in zip(weights, self._weights, strict=True)):
+            return True
+        return self._versions != _versions(weights[: len(self._versions)]) or self._sampled.changed()
+
+    def _trains(self, values: tuple[Any, ...]) -> bool:
+        tensors = (value for value in values if isinstance(value, torch.Tensor))
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+    def _make(self, values: tuple[Any, ...]) -> None:
+        """Apply the passes to the graph, lowest first."""
+        self._changed, self._stages = None, []
+        if not self._backend.passes:
+            return
+        traced = module = self._lifted.with_weights(values)
+        own = {id(tensor) for *_, tensor in _held(traced)}
+        for pass_ in self._backend.passes:
+            stage = self._stage(module, pass_, own if self._trains(values) else None)
+            if stage is not None:
+                module = stage
+                self._stages.append((pass_.name, stage))
+        if self._stages:
+            # What passes have computed holds for the values that the weights have now.
+            computed_from = self._weights if self._backend.share(module, own) else []
+            self._versions, self._sampled = _versions(computed_from), Sampled(computed_from)
+            self._has_effects = any(map(_may_have_effects, module.graph.nodes))
+            self._changed = runnable(module)
+
+    def _stage(
+        self, module: GraphModule, pass_: Transformation, trained: set[int] | None
+    ) -> GraphModule | None:
+        """Return the graph with a pass applied; ``None`` if that changes nothing, or the pass is left off."""
+        try:
+            stage = changed_copy(module, pass_, writes_tensors=not pass_.copies_on_write)
+            stage.graph.lint()
+        except Exception as error:  # a foreign pass may raise anything
+            self._warn(f"{pass_.name}: it raised {_words(error)}")
+            return None
+        if trained is not None and any(id(tensor) not in trained for *_, tensor in _held(stage)):
+            self._warn(
+                f"{pass_.name}: it computes new weights, which an optimizer would not train; under "
+                "torch.no_grad() it is applied"
+            )
+            return None
+        # Marks are the pass's word: one may write weights, or change nodes, and mark none.
+        is_changed = pass_.get_transformed_nodes(stage) or not is_same_graph(module, stage)
+        return stage if is_changed else None
+
+    def _judge(self, values: tuple[Any, ...]) -> None:
+        """Use the changed graph only if it computes what the captured one does."""
+        inputs = self._lifted.inputs(values)
+        try:
+            traced = self._lifted.with_weights(values)
+            reference = Reference(traced, inputs, gradients=self._trains(values))
+            if reference.verdict(self._stages[-1][1]).agrees:
+                return
+            verdicts = ((name, reference.verdict(stage)) for name, stage in self._stages)
+            name, verdict = next((name, found) for name, found in verdicts if not found.agrees)
+            reason = f"{name}, the first that does not agree: {verdict.status}: {verdict.reason}"
+        except Exception as error:  # nothing can be compared, or the graph raises
+            reason = f"{self._pass_names()}: nothing could be compared: {_words(error)}"
+        self._leave_off(reason)
+
+    def _leave_off(self, reason: str) -> None:
+        self._changed, self._stages = None, []
+        self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        self._backend.warn(f"{self._name} runs without {reason}")
+
+    def _pass_names(self) -> str:
+        return ", ".join(name for name, _ in self._stages)
+
+
+def _held(module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, torch.Tensor]]:
+    for path, child in module.named_modules():
+        for holder in (child._parameters, child._buffers, vars(child)):
+            for name, value in holder.items():
+                if isinstance(value, torch.Tensor):
+                    yield path, holder, name, value
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return type(a) is type(b) and a.requires_grad == b.requires_grad and same_bits(a.detach(), b.detach())
+
+
+def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    # Assigning tensor.data exchanges the memory, and counts no new version.
+    return [(-1 if weight.is_inference() else weight._version, address(weight)) for weight in weights]
+
+
+def _may_have_effects(node: torch.fx.Node) -> bool:
+    """Tell whether a node may write, draw or do something else, so that it is not to be run twice."""
+    calls = node.op in ("call_function", "call_method", "call_module")
+    return calls and (
+        bool(written_arguments(node)) or draws_random_numbers(node) or operator_of(node) is None
+    )
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
