@@ -153,7 +153,7 @@ def test_batches_of_a_loader_are_evaluated(device):
     model = made(device)
     session = fxlab.Session(model, next(iter(loader)).to(device))
     session.apply(fxlab.MergeLinears())
-    assert session.evaluate((batch.to(device) for batch in loader)).agrees
+    assert session.evaluate(batch.to(device) for batch in loader).agrees
 
 
 def test_times_and_memory_have_tables(device, ids):

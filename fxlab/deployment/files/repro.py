@@ -63,8 +63,8 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     ----------
     model
         A session, of which the present stage is written (such as one of
-        :func:`fxlab.compiler.compile_session`, with passes off), or of ``compiled code`` the stage that it was
-        generated for, as the script generates code itself; or a graph module.
+        :func:`fxlab.compiler.compile_session`, with passes off), or of ``compiled code`` the stage that it
+        was generated for, as the script generates code itself; or a graph module.
     path
         The script, ending in ``.py``.
     inputs
