@@ -1,4 +1,4 @@
-"""The public names: one stub lists them, completion offers them and no others, and each is in the reference."""
+"""The public names: one stub lists them, and completion offers them and no others."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ from fxlab.notebook.inspector import Inspector
 ROOT = Path(__file__).parents[1]
 STUB = (ROOT / "fxlab/__init__.pyi").read_text()
 MODULES = ("compiler", "overlays", "rewriting", "runs", "steps", "testing")
-ORDER = ("session", "model", "reference", "candidate", "graph", "inputs", "path", "passes", "pass_")
+ORDER = ("session", "model", "reference", "candidate", "graph", "inputs", "passes", "pass_")
 """The names of the arguments that most functions have, in their order."""
 
 
@@ -28,7 +28,10 @@ def session():
 
 
 def public_functions():
-    places = [(fxlab, fxlab.__all__), *((getattr(fxlab, name), getattr(fxlab, name).__all__) for name in MODULES)]
+    places = [
+        (fxlab, fxlab.__all__),
+        *((getattr(fxlab, name), getattr(fxlab, name).__all__) for name in MODULES),
+    ]
     found = {id(getattr(place, name)): getattr(place, name) for place, names in places for name in names}
     members = [value for name, value in vars(fxlab.Session).items() if not name.startswith("_")]
     return [each for each in (*found.values(), *members, fxlab.Session.__init__) if inspect.isfunction(each)]
@@ -76,7 +79,10 @@ def test_no_file_imports_a_part_of_fxlab_by_a_string():
     found = []
     for file in (ROOT / "fxlab").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module"
+            ):
                 texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
                 found += [(file.name, text) for text in texts if str(text).startswith("fxlab")]
     assert found == []
@@ -95,7 +101,11 @@ def test_hints_are_few_and_name_what_is_there():
         for dotted in re.findall(r"\bfxlab\.([\w.]*\w)", sentence):
             value = fxlab
             for part in dotted.split("."):
-                value = import_module(f"fxlab.{part}") if value is fxlab and part not in dir(fxlab) else getattr(value, part)
+                value = (
+                    import_module(f"fxlab.{part}")
+                    if value is fxlab and part not in dir(fxlab)
+                    else getattr(value, part)
+                )
         for member in re.findall(r"\bsession\.(\w+)", sentence):
             assert hasattr(fxlab.Session, member) or member == "original", sentence
 
@@ -119,7 +129,8 @@ def test_only_the_height_of_an_inspector_is_a_public_trait():
 def test_few_modules_are_imported_for(case, most):
     code = f"""
 import sys, torch, fxlab
-graph, x = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())), torch.ones(1, 2)
+x, model = torch.ones(1, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+graph = torch.fx.symbolic_trace(model)
 {case}
 print(len([name for name in sys.modules if name.partition(".")[0] == "fxlab"]))
 """
@@ -132,9 +143,21 @@ print(len([name for name in sys.modules if name.partition(".")[0] == "fxlab"]))
 def test_type_checkers_take_right_uses_and_find_each_wrong_one(file):
     path = ROOT / "tests/typing" / file
     wrong = {number for number, line in enumerate(path.read_text().splitlines(), 1) if "# wrong" in line}
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports=silent"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        os.devnull,
+        "--follow-imports=silent",
+    ]
     found = subprocess.run(
-        [*command, "--ignore-missing-imports", str(path)], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "--ignore-missing-imports", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     errors = {int(line) for line in re.findall(rf"{file}:(\d+): error", found.stdout)}
     assert errors == wrong, found.stdout + found.stderr

@@ -15,9 +15,7 @@ def offer():
 @pytest.mark.parametrize("written", ["Merge-Linears", "merge_linears", "merge", "MergeLinears", "fuse-batch"])
 def test_another_spelling_is_answered_with_the_exact_name(written):
     session = offer()
-    with pytest.raises(
-        ValueError, match=r"there is no pass .*Did you mean '(merge-linears|fuse-batch-norm1d)"
-    ):
+    with pytest.raises(ValueError, match=r"there is no pass .*Did you mean '(merge-linears|fuse-batch-norm)"):
         session.apply(written)
     assert session.applied.names == ()
 
@@ -25,7 +23,8 @@ def test_another_spelling_is_answered_with_the_exact_name(written):
 def test_a_tuple_of_passes_finds_them_by_name_and_by_place():
     passes = offer().passes
     assert passes["merge-linears"] in passes
-    assert "merge-linears" in passes and "merge" not in passes
+    assert "merge-linears" in passes
+    assert "merge" not in passes
     assert passes[0].name == passes.names[0]
     with pytest.raises(KeyError, match="merge-linears"):
         passes["merge-linear"]
