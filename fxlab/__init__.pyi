@@ -65,7 +65,6 @@ from fxlab.transformations.passes import FuseLayerNorm as FuseLayerNorm
 from fxlab.transformations.passes import FuseRMSNorm as FuseRMSNorm
 from fxlab.transformations.passes import LintAndRecompile as LintAndRecompile
 from fxlab.transformations.passes import MergeLinears as MergeLinears
-from fxlab.transformations.passes import OverlapCollectives as OverlapCollectives
 from fxlab.transformations.passes import RemoveDeadCode as RemoveDeadCode
 from fxlab.transformations.passes import RemoveIdentities as RemoveIdentities
 from fxlab.transformations.passes import RemoveRedundantViews as RemoveRedundantViews

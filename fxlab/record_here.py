@@ -35,7 +35,7 @@ def environment_for(folder: Path, metadata: Path) -> dict[str, str]:
 
 
 def begin() -> None:
-    """Let the first call of ``torch.compile`` begin a record."""
+    """Begin a record at the first call of ``torch.compile``."""
     folder = os.environ.get(_FOLDER)
     if not folder:
         return

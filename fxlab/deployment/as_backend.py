@@ -145,7 +145,7 @@ class _Backend:
         warnings.warn(f"as_backend: {message}", RuntimeWarning, stacklevel=2)
 
     def share(self, module: GraphModule, own: set[int]) -> bool:
-        """Let a graph use the equal tensors that passes have made for another; tell whether it has any."""
+        """Share equal tensors that passes made for another graph; return whether there are any."""
         found = False
         for path, holder, name, tensor in list(_held(module)):
             if id(tensor) not in own:

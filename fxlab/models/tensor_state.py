@@ -313,7 +313,7 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
 
 @functools.cache
 def count_fused_steps() -> None:
-    """Let steps of fused optimizers count as writes from now on, as those of all others do."""
+    """Count steps of fused optimizers as writes from now on, like those of other optimizers."""
     register_optimizer_step_post_hook(_count_fused_step)
 
 

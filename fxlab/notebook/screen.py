@@ -17,7 +17,6 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.outline import is_outline
 from fxlab.notebook.page.view_state import BELOW, NOTHING, checked_view
 from fxlab.notebook.page.widget import PageWidget
-from fxlab.session.definitions import modules_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -188,15 +187,9 @@ class Screen(PageWidget):
     def _show_stages(self) -> None:
         self._shown_stages = self._graphs.state()
 
-    def _outdated(self) -> list[bool]:
-        names = self.session.outdated
-        return [p.name in names for p in self.session.passes]
-
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained)
-        for card, is_outdated in zip(cards, self._outdated(), strict=True):
-            if is_outdated:
-                card["isOutdated"] = True
+        for card in cards:
             card["error"] = self._pass_errors.get(card["signature"])
             # A function that raises cannot name its candidates either, for the same reason.
             card["note"] = "" if card["error"] else card["note"]
@@ -206,7 +199,6 @@ class Screen(PageWidget):
             "canUndo": bool(self.session._internals.can_undo),
             "canRedo": bool(self.session._internals.can_redo),
             "code": clip(self.session.to_python(), 100_000),
-            "hasFiles": any(map(modules_of, self.session.passes)),
         }
 
     def _show_tables(self) -> None:

@@ -94,7 +94,7 @@ S = TypeVar("S", bound=TakesTurns)
 
 
 def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Let a method run in one thread at a time, on stages of the present original."""
+    """Run a method in one thread at a time, on stages of the present original."""
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -108,7 +108,7 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def change(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], S]:
-    """Let a method that changes a session take turns, and return the session, for the next change."""
+    """Run a method that changes a session under its lock, and return the session for chaining."""
     in_one_turn = in_turn(method)
 
     @functools.wraps(method)

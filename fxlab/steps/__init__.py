@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.graphs.rank_differences import compare_collectives as compare_collectives
-    from fxlab.steps.joining import joined_step as joined_step
     from fxlab.steps.loop import StepLoop as StepLoop
     from fxlab.steps.loop import as_step as as_step
     from fxlab.steps.several import StepsCompared as StepsCompared

@@ -204,13 +204,12 @@ def test_memory_of_a_step_is_what_the_device_measures(device, ids):
     assert temporary + given == pytest.approx(told, rel=0.1)
 
 
-def test_generated_code_is_judged_and_its_kernels_are_named(device, ids):
+def test_generated_code_is_judged(device, ids):
     model = made(device)
     session = fxlab.compiler.compile_session(model, ids)
     session.generate_code()
     assert session.verdict().agrees, session.verdict()
     assert fxlab.first_divergence(session.original, session.graph_module, session.inputs) is None
-    assert len(session.kernels())
 
 
 def test_stages_of_training_are_judged(device, ids):

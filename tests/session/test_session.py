@@ -733,7 +733,7 @@ def test_results_about_a_pass_are_not_those_of_another_that_took_its_name():
     session = Session(torch.fx.symbolic_trace(Model().eval()), torch.randn(2, 3, 5, 5), passes=[])
     for change, has_same_bits in ((lambda graph_module: None, True), (MulToAdd().transform, False)):
         session.add(from_callable(change, name="change"))
-        session.apply("change")
+        session.apply("change-true-div-to-mul-by-inverse")
         assert (
             fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["same_bits"].all()
             == has_same_bits
@@ -943,7 +943,7 @@ def test_the_code_of_a_stage_waits_until_it_is_called_if_the_pass_is_known_to_le
 
     original = torch.fx.symbolic_trace(lambda x: x / 2)
     session = Session(original, passes=[Named(), ChangeTrueDivToMulByInverse()])
-    session.apply("change")
+    session.apply("change-true-div-to-mul-by-inverse")
     assert not has_code()
     assert session.graph_module(torch.ones(1)).item() == 0.5
     assert has_code()

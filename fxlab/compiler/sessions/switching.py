@@ -199,7 +199,7 @@ class SwitchedCompile(Session):
 
     @contextmanager
     def _options_of(self, switches: Switches) -> Iterator[None]:
-        """Let all stages be those of some options from now on; after an error they are as they were."""
+        """Rebuild all stages with other options; after an error they are as before."""
         options = dict(switches.options)
         if options == self._compiled.options:
             yield

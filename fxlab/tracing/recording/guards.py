@@ -76,7 +76,7 @@ class Conditions:
             self._assert(nodes.of_expression(condition).node, message)
 
     def _require_dimension(self, node: Node, name: str, dim: int) -> None:
-        """Make the graph check, unless it does, that a tensor has a dimension whose size it will ask for."""
+        """Insert a check that the tensor has dimension ``dim``, unless the graph already checks it."""
         if not self._dimensions_held and self._most_dims.get(node, -1) < dim:
             self._most_dims[node] = dim
             actual = self._graph.call_function(getattr, (node, "ndim"))
@@ -304,7 +304,7 @@ class Conditions:
         self._unread += [(check, path, found) for path, found in unread_lists(result)]
 
     def hold_lists_read(self) -> None:
-        """Let lists that parts give be of any length, unless the model's Python has read them."""
+        """Allow any length for lists that parts return, unless the model's Python has read them."""
         for check, path, found in self._unread:
             if is_unread(found):
                 node, expected, name = check.args

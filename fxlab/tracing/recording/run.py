@@ -152,7 +152,7 @@ class Run:
         }
 
     def end(self) -> list[weakref.ref[torch.Tensor]]:
-        """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
+        """Release the twin; return the recorded tensors, none of which may stay alive."""
         del self.twin, self.model
         self.mode_reads.end()
         self.errors.end()
@@ -204,7 +204,7 @@ class Run:
         return not self.is_paused and self.one_thread.is_here()
 
     def overrides_hidden(self) -> AbstractContextManager[None]:
-        """Let the model's Python not see that its calls are recorded."""
+        """Hide the recording from the model's Python."""
         return function_modes_hidden(*(() if self.real is None else (self.real.tensor_class,)))
 
     @contextmanager

@@ -54,7 +54,7 @@ class EagerError(Exception):
 
 
 class RefusalError(Exception):
-    """A graph does not hold for some inputs, and says so."""
+    """Raised when a traced graph rejects inputs that the model accepts."""
 
 
 class Eager:

@@ -642,7 +642,7 @@ class Matcher:
                 yield from self._value(tuple(captures), order, found)
 
     def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
-        """Let an argument capture a value."""
+        """Bind an argument of the pattern to a value."""
         if not self._is_of_kind(capture, given):
             kind = "a whole number" if capture.is_whole else _KIND_WORDS[capture.kind]
             self._fail(found, None, Reason.OTHER_KIND, value=given, argument=capture.name, kind=kind)

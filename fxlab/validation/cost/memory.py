@@ -240,7 +240,7 @@ class _Run(OtherTensors):
         return result
 
     def _write(self, found: dict[int, torch.UntypedStorage], first: Any) -> None:
-        """Let results be in the memory of the first argument, or of those in a list."""
+        """Place results in the memory of the first argument, or of those in a list."""
         written = [
             held for node in (first if isinstance(first, list) else [first]) for held in self._of_node[node]
         ]
@@ -266,7 +266,7 @@ class _Run(OtherTensors):
             return self._of_shape(known_result(node), node)
 
     def _write_results(self, graph: fx.Graph) -> None:
-        """Let new values of a step's inputs take the place of the old ones once they are there."""
+        """Replace a step's inputs by their new values as soon as these exist."""
         inputs = {getattr(n.meta.get("desc"), "target", None) for n in graph.find_nodes(op="placeholder")}
         for name, node in _results(graph):
             if name.startswith("new ") and name.removeprefix("new ") in inputs:
@@ -334,7 +334,7 @@ def _kind_of_given(node: fx.Node) -> str:
 
 @contextmanager
 def _without_reports() -> Iterator[None]:
-    """Let torch not report operators that do not run without data: the noted shapes stand in for them."""
+    """Silence torch's reports of operators that need data: the noted shapes stand in for them."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     was = logger.disabled
     logger.disabled = True

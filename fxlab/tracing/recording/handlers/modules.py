@@ -26,7 +26,7 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 
 @contextmanager
 def modules_seen(run: Run) -> Iterator[None]:
-    """Let calls of modules be seen, which torch hides from modes."""
+    """Intercept calls of modules, which torch hides from modes."""
     paths = {module: path for path, module in run.model.named_modules()}
     hooks = {module: hooks_of(module) for module in paths}
 

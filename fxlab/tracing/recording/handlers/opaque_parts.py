@@ -23,7 +23,7 @@ from fxlab.tracing.report import TraceError
 
 @contextmanager
 def functions_seen(run: Run) -> Iterator[None]:
-    """Let calls of functions that stay whole be seen."""
+    """Intercept calls of functions that become one node."""
     copied_settings: dict[int, Any] = {}
 
     def call(

@@ -41,7 +41,7 @@ from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 @contextmanager
 def autograd_functions_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.autograd.Function.apply`` be seen, also where it is held as a value."""
+    """Intercept calls of ``torch.autograd.Function.apply``, also where it is held as a value."""
 
     def call(_: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         function, *given = args
@@ -108,7 +108,7 @@ def saved_tensors_seen(run: Run) -> Iterator[None]:
 
 @contextmanager
 def vmap_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.vmap`` be seen, and the mapped function be recorded as a graph of its own."""
+    """Intercept calls of ``torch.vmap``, and record the mapped function as a separate graph."""
 
     def call(
         original: Callable[..., Any],
@@ -136,7 +136,7 @@ def vmap_seen(run: Run) -> Iterator[None]:
 
 @contextmanager
 def derivatives_seen(run: Run) -> Iterator[None]:
-    """Let derivatives of ``torch.func`` be seen, and the differentiated function be recorded."""
+    """Intercept derivatives of ``torch.func``, and record the differentiated function."""
 
     def make(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def build(*build_args: Any, **build_kwargs: Any) -> Callable[..., Any]:
@@ -224,7 +224,7 @@ def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]],
 
 @contextmanager
 def flex_attention_seen(run: Run) -> Iterator[None]:
-    """Let calls of FlexAttention be seen, and its functions be recorded as graphs of their own."""
+    """Intercept calls of FlexAttention, and record its functions as separate graphs."""
     module = sys.modules.get("torch.nn.attention.flex_attention")
     if module is None:  # nobody can call it
         yield
