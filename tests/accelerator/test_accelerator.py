@@ -320,12 +320,3 @@ fxlab.inspect(session)
         [sys.executable, "-c", script % device], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_a_profile_of_torch_is_an_overlay(device, ids):
-    model = made(device)
-    graph = fxlab.symbolic_trace(model, ids)
-    with torch.profiler.profile() as profiler, torch.no_grad(), fxlab.overlays.module_ranges(model):
-        model(ids)
-    overlay = fxlab.overlays.from_profiler(profiler)
-    fxlab.draw(graph, overlay=overlay)
