@@ -113,11 +113,8 @@ def code_of(name: str) -> dict[str, Any]:
     """Judge the generated code of a model."""
     session = fxlab.compile_session(*small(name))
     session.generate_code()
-    kernels = session.kernels()["kernel"]
     found, below = session.verdict(), session.verdict("compiled code")
     return {
-        "nodes with a kernel": len(kernels),
-        "calls of kernels": len({kernel for cell in kernels for kernel in cell.split(", ")}),
         "code against the model": f"{found.status} ({found.ratio or 0:.2f})",
         "code against the last graph": f"{below.status} ({below.ratio or 0:.2f})",
     }

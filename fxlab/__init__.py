@@ -40,14 +40,11 @@ if TYPE_CHECKING:
     from fxlab.graphs.code_diff import code_diff as code_diff
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
-    from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
-    from fxlab.graphs.rank_differences import compare_collectives as compare_collectives
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
     from fxlab.sources import trace as trace
-    from fxlab.steps import joined_step as joined_step
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import Match as Match
@@ -72,14 +69,12 @@ _EXPORTS = {
     "graphs.code_diff": "code_diff",
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
-    "graphs.nodes_by_stage": "nodes_by_stage",
-    "graphs.rank_differences": "compare_collectives",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError expect expect_no_match load_session training_session",
     "sources": "trace",
-    "steps": "joined_step trace_step",
+    "steps": "trace_step",
     "tracing": "Capture TraceError TraceWarning capture example_inputs from_exported symbolic_trace",
     "transformations": """
         ReversibleTransformation Transformation compose either find_matches from_callable from_pattern
@@ -88,8 +83,8 @@ _EXPORTS = {
     "transformations.passes": """
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
         FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
-        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears MergeUpdates
-        OverlapCollectives RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
+        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Verdict benchmark bisect collectives compare_nodes compare_outputs evaluate first_divergence

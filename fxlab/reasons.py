@@ -75,7 +75,6 @@ class Reason(Coded):
     BODY_WRITES_INPUTS = "the body writes its input {value} in place, of which the call may hold an alias"
     BODY_RETURNS_INPUT = "the body would return {value} itself, and a body must return new tensors"
 
-    NOTHING_TO_PASS = "nothing that it does not depend on is computed right {where} it, within the bounds"
     NOTHING_KEPT = "its backward pass reads nothing of it that could be computed again"
 
     # Side effects

@@ -35,7 +35,6 @@ PUBLIC = [
     *("fxlab.graphs.changes_made.Changes", "fxlab.graphs.changes_made.changes_made"),
     *("fxlab.graphs.code_diff.CodeDiff", "fxlab.tracing.CapturedGraph", "fxlab.tracing.TraceReport"),
     *(
-        "fxlab.graphs.nodes_by_stage.NodeAtStage",
         "fxlab.steps.StepLoop",
         "fxlab.steps.StepsCompared",
         "fxlab.tracing.GraphBreak",

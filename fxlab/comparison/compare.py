@@ -6,17 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.fx import GraphModule
 
 from fxlab.checks import file_to_write, flag, unexpected
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
-from fxlab.comparison.stages import session_of_all, session_of_ranks
+from fxlab.comparison.stages import session_of_all
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
-from fxlab.models.collectives import exchanges_anything
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.public_calls import fitted
@@ -172,8 +169,6 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
     """Return a session of the first of two to six models in which the others are stages."""
     if not 2 <= len(models) <= MOST_MODELS:
         raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
-    if graphs := _of_absent_ranks(models):
-        return session_of_ranks(graphs)
     reference, *candidates = models
     if len(candidates) > 1:
         if any(map(is_recorded, models)):
@@ -185,15 +180,6 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
             inputs = session.inputs
     found = [compare(reference, candidate, inputs) for candidate in candidates]
     return session_of_all([one.stage for one in found], found[0].inputs)
-
-
-def _of_absent_ranks(models: Sequence[Model]) -> list[GraphModule]:
-    """Return the graphs of ranks if some talk to others that are not there, so that they cannot run."""
-    if dist.is_available() and dist.is_initialized() and dist.get_backend() != "fake":
-        return []
-    found = [model.graph_module if isinstance(model, Session) else model for model in models]
-    graphs = [each for each in found if isinstance(each, GraphModule)]
-    return graphs if len(graphs) == len(found) and any(map(exchanges_anything, graphs)) else []
 
 
 def _writes_left(runs: tuple[Runs, Runs], judged: tuple[Runs, Runs]) -> Iterator[str]:

@@ -125,6 +125,5 @@ def compile_session(
     graphs = {
         name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
     }
-    mistakes = dict.fromkeys(row for one in graphs.values() for row in one.operator_remarks)
-    linked(graphs, (*compiler.remarks, *mistakes))
+    linked(graphs, tuple(compiler.remarks))
     return next(iter(graphs.values()))

@@ -8,10 +8,6 @@ from dataclasses import dataclass, field
 
 from torch.fx import GraphModule
 
-from fxlab.author_frames import error_words
-from fxlab.compiler.code.decompositions import wrong_decompositions
-from fxlab.compiler.code.hooks import why_no_fallback
-from fxlab.compiler.code.lowerings import at_line
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
@@ -84,16 +80,6 @@ class CompilerPass(Transformation):
         journal.keep_in(module)
         return module
 
-    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the nodes whose operators are decomposed wrongly, and why in words."""
-        if self.name != BORDER or (inputs := _stage_below(self, graph_module).stack.inputs) is None:
-            return (), ""
-        names, words = list[str](), list[str]()
-        for target, node, why in wrong_decompositions(graph_module, inputs):
-            names += [] if node is None else [node.name]
-            words.append(f"the decomposition of {target}{f' {at_line(node)}' if node else ''} is {why}")
-        return tuple(names), "; ".join(words)
-
 
 @dataclass(frozen=True, eq=False)
 class MatchingPass(CompilerPass):
@@ -152,27 +138,6 @@ class CodePass(Transformation):
             if getattr(node.target, "is_generated_code", False):
                 self.mark_as_transformed(node)
         return module
-
-    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the calls whose lowerings are wrong, by the names of their nodes, and why in words."""
-        below = _stage_below(self, graph_module)
-        if why := why_no_fallback():
-            return (), f"which lowering is not known: {why}"
-        kernels, names, words = below.stack.kernels(below.entries), list[str](), list[str]()
-        for kind, graph in below.stack.lowered(below.entries).items():
-            try:
-                fault = graph.fault()
-            except Exception as error:  # of the compiler, or of a graph that cannot be run
-                words.append(f"which lowering of the {kind} graph is not known: {error_words(error)}")
-                continue
-            if fault is not None:
-                into = list(
-                    dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
-                )
-                others = f", and {len(into) - 2} others" if len(into) > 2 else ""
-                names += [node.name for node in fault.nodes]
-                words.append(fault.words + (f" (it is in {', '.join(into[:2])}{others})" if into else ""))
-        return tuple(names), "; ".join(words)
 
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from fxlab.drawing.rendering.lines import ALIKE
 from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.first_use import pd
-from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.other_names import bare
@@ -30,7 +29,7 @@ from fxlab.results import OtherNames
 from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
 from fxlab.units import counted
 
-_SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
+_SUFFIXES = (".svg", ".png", ".pdf", ".dot")
 _DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
 """A cell is as wide as it is, and may be dark; the picture has the colours of paper."""
@@ -102,8 +101,6 @@ class Drawing(OtherNames):
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
-        ``.graphml`` and ``.json`` have all nodes in place of boxes, for networkx and other tools.
-
         Returns
         -------
         pathlib.Path
@@ -116,10 +113,6 @@ class Drawing(OtherNames):
         elif suffix == ".dot":
             # Names from a model may hold lone surrogates, which UTF-8 cannot encode.
             data = self.source.encode("utf-8", "replace")
-        elif suffix in SUFFIXES:
-            graph_module = self.view.hierarchy.leaves[0].node.graph.owning_module
-            assert graph_module is not None
-            data = network_file(graph_module, suffix)
         else:
             data = lay_out(self.source, "png" if suffix == ".png" else "pdf")
         file.write_bytes(data)

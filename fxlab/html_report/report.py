@@ -30,8 +30,6 @@ from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import (
     COLLECTIVES,
     DATA,
-    KERNELS,
-    NODES_BY_STAGE,
     PATTERNS,
     STAGES,
     WORST_BATCHES,
@@ -290,8 +288,7 @@ def _graphs(
         alone = graphs.alone(number)
         graphs.code(number)
         measured = _overlays(Subject(stage, session.original, session.inputs), measure)
-        own = session.compiled.overlays() if session.compiled else []
-        for overlay in (*measured, *own, *given):
+        for overlay in (*measured, *given):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
@@ -336,7 +333,7 @@ def _tables(
             outputs = outputs_state(session)
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained, unchanged))
-    for known in (COLLECTIVES, PATTERNS, KERNELS):
+    for known in (COLLECTIVES, PATTERNS):
         if known.is_made_of(session):
             frame, words = known.make(session)
             jumps = known is not PATTERNS
@@ -346,10 +343,7 @@ def _tables(
             frame, words = kind.make(session)
             more.append(_table(kind.name, kind.title, words, frame, kind.index_title))
     if session.applied:
-        made = (
-            (STAGES, summary_of_stages(session, in_float64=measure)),
-            (NODES_BY_STAGE, NODES_BY_STAGE.make(session)),
-        )
+        made = ((STAGES, summary_of_stages(session, in_float64=measure)),)
         for kind, (frame, words) in made:
             table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
             table["table"] = kind.table(frame, ())

@@ -66,16 +66,6 @@ class StackScreen(Screen):
         p = self._offered(signature)
         return shown_near_miss(p, self.session.stages, self._below(p), node)
 
-    @answers("look-at-files", "Looking for changed files")
-    def _look_at_files(self) -> None:
-        if self._outdated() != [card.get("isOutdated", False) for card in self._shown_passes["passes"]]:
-            self._show_passes()
-
-    @answers("reload", "Importing the pass again")
-    def _reload(self, signature: str) -> None:
-        self._change(signature, "Importing", lambda _: self.session.reload())
-        self._show_passes()  # the session has not changed where only a comment has
-
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:
         self._change(signature, "Moving", lambda p: self.session.move(p, place))

@@ -16,7 +16,6 @@ from fxlab.interrupts import InterruptsHeld
 from fxlab.node_info import nodes_at
 from fxlab.other_names import spelt_alike
 from fxlab.session.comparisons import Comparisons
-from fxlab.session.definitions import import_again, is_outdated, newest, note_times
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, History, Stack, Switches
 from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
@@ -41,10 +40,6 @@ class PassStack:
         self._stages = Stages(original, offer.limited)
         self._comparisons = Comparisons(original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
-        self._times: dict[str, int] = {}
-        """When the files that passes come from were last changed."""
-        for pass_ in self._offered:
-            note_times(pass_, self._times)
 
     @property
     @in_turn
@@ -113,46 +108,10 @@ class PassStack:
         if isinstance(pass_, str) and not isinstance(other, str | None):
             pass_, name = other, str(pass_)
         pass_ = as_pass(pass_, "pass_") if name is None else as_pass(pass_, "pass_").named(name)
-        note_times(pass_, self._times)
         if self._offer.is_defined_anew(pass_):
             self._exchange([pass_])
         if not any(pass_ is known for known in self._offered):
             self._go_to(self._offer.add(pass_, self._history, "pass_"))
-
-    @in_turn
-    def reload(self) -> tuple[str, ...]:
-        """Take the newest definitions of the classes and functions of the transformations.
-
-        A class or function is looked up by its name in its module, which is imported again if its file has
-        changed. Passes that are on are applied again; exclusions and places stay.
-
-        Returns
-        -------
-        tuple of str
-            The names of the transformations that have changed.
-
-        Raises
-        ------
-        TransformationError
-            If a new definition raises. The session is as it was.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import RemoveDeadCode, Session
-        >>> Session(torch.fx.symbolic_trace(torch.nn.ReLU()), passes=[RemoveDeadCode()]).reload()
-        ()
-        """
-        known = [self._offer.limited(name, ()) for name in self._switches.offered]
-        import_again(known, self._times)
-        changed = [other for pass_ in known if (other := newest(pass_)).signature != pass_.signature]
-        self._exchange(changed)
-        return tuple(str(pass_.name) for pass_ in changed)
-
-    @property
-    def outdated(self) -> tuple[str, ...]:
-        """The names of the transformations whose files have changed; :meth:`reload` imports them."""
-        return tuple(str(pass_.name) for pass_ in self._offered if is_outdated(pass_, self._times))
 
     def _exchange(self, passes: list[Transformation]) -> None:
         """Replace transformations by those of the same names, or change nothing."""

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.steps.joining import joined_step as joined_step
     from fxlab.steps.loop import StepLoop as StepLoop
     from fxlab.steps.several import StepsCompared as StepsCompared
     from fxlab.steps.traced_step import trace_step as trace_step

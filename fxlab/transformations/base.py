@@ -207,10 +207,6 @@ class Transformation(ABC):
             )
         return result
 
-    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the nodes that a pass without candidates handles wrongly, and why, if it knows."""
-        return (), ""
-
     def named(self, name: str) -> Self:
         """Return this transformation under another name, so that a session can offer several of its class.
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
-from fxlab.graphs.nodes_by_stage import nodes_by_stage
-from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import exchanges_anything
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation import (
@@ -102,22 +100,6 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     )
 
 
-def _nodes_by_stage(session: Session) -> Made:
-    table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
-    everything = dict.fromkeys(
-        node.name for stage in map(unfolded, session.stages) for node in stage.graph.nodes
-    )
-    if table.empty:
-        return table, "No node changes at any stage."
-    differ = "differs" if len(table) == 1 else "differ"
-    return table, (
-        f"{counted(len(table), 'node')} {differ} at some stage; {len(everything) - len(table):,} the same at "
-        "every stage.\n"
-        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
-        "— gone"
-    )
-
-
 def _titles(session: Session) -> list[str]:
     return [f"{number}. {name}" for number, name in enumerate(stage_names(session.applied))]
 
@@ -197,21 +179,6 @@ def _patterns(session: Session) -> Made:
     )
 
 
-def _kernels(session: Session) -> Made:
-    assert session.compiled is not None
-    table = session.compiled.kernels()
-    if table.empty:
-        return table, (
-            "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
-            "does with INDUCTOR_PROVENANCE=1 in the environment."
-        )
-    count = len({kernel for cell in table["kernel"] for kernel in cell.split(", ")})
-    return table, (
-        f"{counted(len(table), 'node')} of the compiler's last graph went into {counted(count, 'call')} of "
-        "kernels. A number tells calls apart, and the time is that of the whole call. Views need no kernel."
-    )
-
-
 def _on_data(session: Session) -> Made:
     found = _evaluation(session)
     table = found.table().astype(object)
@@ -259,16 +226,6 @@ STAGES = Measurement(
     make=summary_of_stages,
     leads="stages",
 )
-NODES_BY_STAGE = Measurement(
-    name="nodes-by-stage",
-    title="Nodes by stage",
-    about="Follows each node from the original through all passes: what it becomes, and where it ends. "
-    "Nothing is run.",
-    action="Follow the nodes",
-    busy="Following the nodes through the stages",
-    index_title="Node",
-    make=_nodes_by_stage,
-)
 COLLECTIVES = Measurement(
     name="collectives",
     title="Collectives",
@@ -289,17 +246,6 @@ PATTERNS = Measurement(
     index_title="Pattern",
     make=_patterns,
     is_made_of=lambda session: session.compiled is not None,
-)
-KERNELS = Measurement(
-    name="kernels",
-    title="Kernels",
-    about="Runs the generated code, and lists which kernel each node went into and how long that takes. "
-    "The overlay Kernel shows the kernels.",
-    action="List the kernels",
-    busy="Listing the kernels",
-    index_title="Node",
-    make=_kernels,
-    is_made_of=lambda session: session.compiled is not None and session.compiled.has_code,
 )
 DATA = Measurement(
     name="data",
@@ -327,7 +273,6 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
     DATA,
     WORST_BATCHES,
-    NODES_BY_STAGE,
     Measurement(
         name="node-differences",
         title="Node differences",
@@ -380,6 +325,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         make=_speed,
     ),
     PATTERNS,
-    KERNELS,
 )
 """In the order of their tabs."""

@@ -204,13 +204,12 @@ def test_memory_of_a_step_is_what_the_device_measures(device, ids):
     assert temporary + given == pytest.approx(told, rel=0.1)
 
 
-def test_generated_code_is_judged_and_its_kernels_are_named(device, ids):
+def test_generated_code_is_judged(device, ids):
     model = made(device)
     session = fxlab.compile_session(model, ids)
     session.generate_code()
     assert session.verdict().agrees, session.verdict()
     assert fxlab.first_divergence(session) is None
-    assert len(session.kernels())
 
 
 def test_stages_of_training_are_judged(device, ids):
@@ -321,12 +320,3 @@ fxlab.inspect(session)
         [sys.executable, "-c", script % device], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_a_profile_of_torch_is_an_overlay(device, ids):
-    model = made(device)
-    graph = fxlab.symbolic_trace(model, ids)
-    with torch.profiler.profile() as profiler, torch.no_grad(), fxlab.overlays.module_ranges(model):
-        model(ids)
-    overlay = fxlab.overlays.from_profiler(profiler)
-    fxlab.draw(graph, overlay=overlay)

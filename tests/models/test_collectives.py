@@ -143,8 +143,7 @@ def _wait_last(gm):
 
 
 def test_an_order_is_proved_where_values_of_nodes_are_not_known(mesh):
-    session = fxlab.Session(make_fx(Gathers(mesh))(X), X, passes=[fxlab.OverlapCollectives()])
-    assert "every bit" in session.verdict().reason
+    session = fxlab.Session(make_fx(Gathers(mesh))(X), X, passes=[])
     told = "process group is fake and exchanges nothing, so that values are not those of 8"
     assert told in fxlab.node_values(session, "wait_tensor").notes[0]
     with pytest.raises(ValueError, match=told):

@@ -168,9 +168,6 @@ def _answer(
             "report": None,
             "remarks": list(record.remarks),
         }
-        if judge:
-            told = (words for one in record.sessions.values() for words in one.operator_remarks)
-            facts["remarks"] += dict.fromkeys(told)
         with progress.step("write"):
             if output and record.sessions:
                 facts["report"] = _written(options, record, output, command, ended)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import ABCMeta
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import positive_int, unexpected
+from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
-from fxlab.compiler.compiling.stack import CompilerStack, Entries
-from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
+from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
-from fxlab.node_info import line_of, target_text
 from fxlab.other_names import nearest
-from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
@@ -102,7 +95,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             As for :meth:`fxlab.Session.verdict`.
         """
         try:
-            return self._with_operators(self._verdict(pass_, variants=variants, gradients=gradients))
+            return self._verdict(pass_, variants=variants, gradients=gradients)
         except NothingReturnedError:  # as Dynamo's graph after a break may
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
@@ -133,43 +126,6 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return Verdict(Status.NOTHING_COMPARED, why, None, {})
         words = "every bit that the model returns and writes is the same as where Dynamo's graphs compute it"
         return Verdict(Status.SAME_BITS, words, None, {})
-
-    def _with_operators(self, verdict: Verdict) -> Verdict:
-        """Note which custom operators break their declarations, as compiled code is wrong because of them."""
-        words = self.operator_remarks
-        if not words:
-            return verdict
-        return replace(verdict, notes=verdict.notes + words, reason=f"{' '.join(words)} {verdict.reason}")
-
-    @cached_property
-    def _operator_mistakes(self) -> list[OperatorMistake]:
-        if not isinstance(self.inputs, Mapping):
-            return []
-        try:
-            return operator_mistakes(self.original, self.inputs)
-        except Exception:  # a model may raise anything: then there is no verdict either
-            return []
-
-    @property
-    def operator_remarks(self) -> tuple[str, ...]:
-        """The mistakes of :meth:`custom_operators`, in words."""
-        return tuple(map(str, self._operator_mistakes))
-
-    @in_turn
-    def custom_operators(self) -> pd.DataFrame:
-        """List custom operators that do something else than their fake results and schemas promise.
-
-        The graph runs on the inputs of the session, and each operator that is not torch's own is compared
-        with its ``register_fake`` and its ``mutates_args``. Inductor generates code according to these.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each mistake, indexed by ``node``: the ``operator``, the ``mistake`` in words, and the
-            ``place`` (file and line) of the call.
-        """
-        rows = [(one.node, one.operator, one.mistake, one.place) for one in self._operator_mistakes]
-        return pd.DataFrame(rows, columns=["node", "operator", "mistake", "place"]).set_index("node")
 
     @in_turn
     def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
@@ -288,9 +244,9 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
         Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
         judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
-        the share of scheduling, fusion and code generation in the error. :meth:`kernels` tells which kernel
-        each node went into. It takes as long as ``torch.compile`` does, again after each change of the stack;
-        ``session.revert("compiled code")`` ends that.
+        the share of scheduling, fusion and code generation in the error. It takes as long as
+        ``torch.compile`` does, again after each change of the stack; ``session.revert("compiled code")`` ends
+        that.
 
         Raises
         ------
@@ -307,99 +263,6 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             self._go_to(replace(switches, on=switches.on | {CODE}))
         else:
             self.apply(CODE)
-
-    @in_turn
-    def kernels(self, *, rounds: int = 5) -> pd.DataFrame:
-        """Tell which kernel of the generated code each node of the compiler's last graph went into.
-
-        Parameters
-        ----------
-        rounds
-            The number of runs that ``time`` is the median of, after one that is not measured.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, its
-            ``kernel``, several where it is computed in each of them, the ``time`` that this call takes as a
-            whole, with all that it computes (seconds, launch included; NaN if it was not measured), and
-            ``place`` (file and line) and ``code`` of the line that it comes from. A number tells calls of one
-            kernel apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
-            ``INDUCTOR_PROVENANCE=1`` is in its environment.
-
-        Raises
-        ------
-        TypeError
-            If ``rounds`` is not an integer.
-        ValueError
-            If it is not positive, or no code was generated: see :meth:`generate_code`.
-        """
-        positive_int(rounds, "rounds")
-        entries = self._entries_of_code("kernels")
-        found = self._compiled.kernels(entries)
-        seconds = self._compiled.seconds_of_kernels(entries, rounds)
-        graphs = (session.graph_module.graph.nodes for session in self.graphs.values())
-        lines = {node.name: line_of(node) for nodes in graphs for node in nodes}
-        lines |= {node.name: line_of(node) for stage in self.stages for node in stage.graph.nodes}
-
-        def time_of(stack: str, kernels: Iterable[str]) -> float:
-            return sum(seconds.get(stack, {}).get(kernel, math.nan) for kernel in kernels)
-
-        rows = [
-            (node, stack, ", ".join(kernels), time_of(stack, kernels), *lines.get(node, ("", "")))
-            for stack, nodes in found.items()
-            for node, kernels in nodes.items()
-        ]
-        columns = ["node", "stack", "kernel", "time", "place", "code"]
-        return pd.DataFrame(rows, columns=columns).set_index("node")
-
-    def _entries_of_code(self, asked: str) -> Entries:
-        """Return the passes that code was generated for."""
-        if not self.has_code:
-            raise ValueError(f"{asked}: no code was generated. Do that first: session.generate_code().")
-        return self._entries(self._switches)
-
-    @in_turn
-    def lowerings(self) -> pd.DataFrame:
-        """Judge the generated code of each operator by itself, against ATen's kernel for it.
-
-        Both run on the values that ATen's kernels compute, so that no mistake is passed on. The calls become
-        one graph whose code is generated once; passes do not run again. Where ``compiled code`` is different,
-        :func:`fxlab.bisect` says which of these makes it so: one may round worse by itself and do no harm.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each call that Inductor generates code for, those first whose error is the largest
-            multiple (``ratio``) of that of ATen's kernel: the ``stack``, the ``operator``, its relative
-            ``error``, and ``place`` and ``code`` of the line that it comes from. The ratio is 1 where every
-            bit is the same, and infinite where other integers, NaNs or infinities come out. Views, writes in
-            place and random numbers are not there. Indexed by ``node``.
-
-        Raises
-        ------
-        ValueError
-            If no code was generated: see :meth:`generate_code`.
-        """
-        rows = []
-        for stack, graph in self._compiled.lowered(self._entries_of_code("lowerings")).items():
-            for one in graph.lowerings():
-                called = stack, target_text(one.node)
-                rows.append((one.node.name, *called, one.ratio, one.error, *line_of(one.node)))
-        columns = ["node", "stack", "operator", "ratio", "error", "place", "code"]
-        table = pd.DataFrame(rows, columns=columns).set_index("node")
-        return table.sort_values("ratio", ascending=False, kind="stable")
-
-    def overlays(self) -> list[Overlay]:
-        """Return the overlays of its graphs besides those of all sessions: the kernels, by node."""
-        if not self.has_code:
-            return []
-        values = defaultdict[str, list[str]](list)
-        for nodes in self._compiled.kernels(self._entries(self._switches)).values():
-            for node, kernels in nodes.items():
-                values[node] += kernels
-        texts = {node: ", ".join(kernels) for node, kernels in values.items()}
-        return [Overlay("kernel", texts, title="Kernel")] if texts else []
 
     def addable(self) -> tuple[Transformation, ...]:
         """Return the passes that can be added to the stack besides those of any session."""

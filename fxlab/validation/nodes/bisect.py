@@ -135,7 +135,6 @@ def bisect(
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
     pass_, below, above = applied[first - 1], stages[first - 1], stages[first]
     rewrites: list[Record] = []
-    names, why = ((), "") if isinstance(pass_, CandidatePass) else pass_.culprits(below)
     if isinstance(pass_, CandidatePass):
         rewrites = pass_.rewrites(above)
 
@@ -151,12 +150,10 @@ def bisect(
             above = some(rewrites)
         else:
             rewrites = []
-    reason = trials.reason(above) + (f"; {why}" if why else "")
-    names = names or tuple(map(_name, rewrites))
     divergence = trials.divergence(below, above)
     if divergence and rewrites:
         divergence = _as_in_the_stage(divergence, limited(rewrites).rewrites(above), rewrites)
-    return Bisection(pass_, names, divergence, reason, trials.runs)
+    return Bisection(pass_, tuple(map(_name, rewrites)), divergence, trials.reason(above), trials.runs)
 
 
 def _as_in_the_stage(found: Divergence, alone: Sequence[Record], rewrites: Sequence[Record]) -> Divergence:

@@ -8,7 +8,6 @@ from torch.fx import GraphModule
 from fxlab.checks import flag
 from fxlab.first_use import pd
 from fxlab.graphs.changes_made import changes_made
-from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.sources import SessionLike, checked_session
@@ -77,7 +76,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
             else _compared(session, reference, stage, in_float64=in_float64)
         )
         rows.append([words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *found])
-    index = pd.Index(stage_names(session), name="stage", dtype=object)
+    index = pd.Index(["original", *(p.name for p in session.applied)], name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     statuses = [row[COLUMNS.index("status")] for row in rows]
     table["status"] = pd.Series(statuses, index=index, dtype=object)  # strings of pandas have NaN for None
@@ -92,7 +91,7 @@ def _reference(session: SessionLike) -> Reference | None:
     try:
         reference: Reference = session.reference_run()
     except ValueError:
-        if is_in_fake_group(original):  # with a collective that is not computed in one process
+        if is_in_fake_group(original):  # which exchanges nothing
             return None
         raise
     return reference

@@ -55,6 +55,7 @@ def test_the_peak_is_about_that_of_eager_training():
         *(pytest.param(n, marks=pytest.mark.weekly) for n in ("checkpointed llama", "t5", "resnet")),
     ],
 )
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the tracker
 def test_the_peak_of_training_is_that_of_torchs_own_tracker(name):
     (row,) = memory_use.rows([name])
     assert row["ratio"] == pytest.approx(1, abs=memory_use.NEAR)
