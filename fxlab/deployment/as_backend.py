@@ -52,7 +52,7 @@ def as_backend(session: Switched, *, check: bool = True) -> Callable[..., Any]:
     not train these.
 
     The measure is the capture. Whether Dynamo has captured what the model computes is not visible to a
-    backend; :func:`fxlab.compile_session` compares the two.
+    backend; :func:`fxlab.compiler.compile_session` compares the two.
 
     Parameters
     ----------
