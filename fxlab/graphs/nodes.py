@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs
 from fxlab.node_info import (
     class_names,
     frames_of,
@@ -23,19 +23,21 @@ from fxlab.node_info import (
     unknown_node,
 )
 from fxlab.operators import operator_for
-from fxlab.sources import Model, graph_of, is_session
+from fxlab.sources import Model, SessionLike, graph_of, is_session, resolved
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.marks import marks
+
+Where: TypeAlias = str | Node | Callable[..., Any]
+"""Nodes: a name, path or operation in words; a node; or a class of modules, an operator, or a predicate."""
 
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
 
 def nodes(
-    model: Model,
-    inputs: Inputs | None = None,
+    graph: Model | SessionLike,
+    where: Where | None = None,
     *,
-    where: Any = None,
     op: str | None = None,
     target: Any = None,
     module: str | None = None,
@@ -44,10 +46,9 @@ def nodes(
 
     Parameters
     ----------
-    model
-        A graph module; a session, which stands for its present graph; or a module, which is traced.
-    inputs
-        Inputs to trace a module on. Left out, they are made from its configuration.
+    graph
+        A graph module; a session, which stands for its present graph; or a module, which is traced on inputs
+        that are made from its configuration.
     where
         Nodes to list: the name of a node, the path of a module, an operation in words
         (``"linear"``), a class of modules, an operator, or a function of a node. Left out, all.
@@ -77,7 +78,7 @@ def nodes(
     Raises
     ------
     TypeError
-        If ``model`` is no module or session.
+        If ``graph`` is no model or session.
     ValueError
         If there is no such ``op``, or the graph has nothing of the name or path that ``where`` or ``module``
         is.
@@ -93,13 +94,10 @@ def nodes(
     >>> table.query("op == 'call_module' and target != '1'").index.tolist()
     ['_0', '_2']
     """
-    given: Any = inputs
-    if isinstance(given, str) or callable(given):  # nodes(session, "encoder.layer.0")
-        inputs, where = None, given
-    graph_module: GraphModule = unfolded(graph_of(model, "model", inputs))
+    graph_module: GraphModule = unfolded(graph_of(resolved(graph, "graph"), "graph"))
     passes = [
         *Journal.of(graph_module).transformations.values(),
-        *(model.passes if is_session(model) else ()),
+        *(graph.passes if is_session(graph) else ()),
     ]
     names = {one.signature: str(one.name) for one in passes if isinstance(one, Transformation)}
     modules = modules_by_path(graph_module)

@@ -129,7 +129,7 @@ class Screen(PageWidget):
         """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
         # The session looks for changes of the original once, and not at each question.
-        with self.session.held():
+        with self.session._internals.held():
             self._forget()
             self._session_graphs.reset()
             with self._reporting("Drawing the graph"):
@@ -195,8 +195,8 @@ class Screen(PageWidget):
         self._shown_passes = {
             "passes": cards,
             "options": option_states(self.session),
-            "canUndo": bool(self.session.can_undo),
-            "canRedo": bool(self.session.can_redo),
+            "canUndo": bool(self.session._internals.can_undo),
+            "canRedo": bool(self.session._internals.can_redo),
             "code": clip(self.session.to_python(), 100_000),
         }
 

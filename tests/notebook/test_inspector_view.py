@@ -13,7 +13,8 @@ import pytest
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page, make_session
 
 import fxlab.overlays.overlay
-from fxlab import Inspector, Session
+from fxlab import Session
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.conforming import LONGEST_LIST, LONGEST_TEXT
 from fxlab.notebook.page.view_state import AT_FIRST
 

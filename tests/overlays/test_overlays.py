@@ -78,7 +78,7 @@ def test_values_that_the_backward_pass_reads_say_how_long_they_are_kept() -> Non
     def loss(output: torch.Tensor) -> torch.Tensor:
         return output.square().mean()
 
-    step = trace_step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 4), loss)
+    step = trace_step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 4), loss=loss)
     overlay = source("kept-until").overlay(Subject(step))
     names = [node.name for node in step.graph.nodes]
     last = overlay.labels["tanh"].removeprefix("until ")
