@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.matching import keep_pairs
-from fxlab.graphs.rank_differences import compare_collectives
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.running import Inputs
 from fxlab.models.safe_code import protect
 from fxlab.session import Session
@@ -103,23 +101,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
         stages.append(_Stage(candidate, names))
         passes.append(Candidate(name, candidate, parted, one.description))
     session = Session(reference, inputs, passes=passes)
-    session.apply(*passes)
-    return session
-
-
-def session_of_ranks(graphs: Sequence[GraphModule]) -> Session:
-    """Return a session of the graph of one rank, in which those of others are stages, matched by name."""
-    ours = new_naming()
-    copies = [share_tensors_copy(graph) for graph in graphs]
-    for copied in copies:
-        give_naming(copied, ours)
-    passes = []
-    for number, copied in enumerate(copies[1:], 1):
-        rows = compare_collectives([graphs[0], graphs[number]])
-        first = "" if rows.empty else f"{rows['change'].iloc[0]}: {rows['found'].iloc[0]}"
-        words = f"another rank: the first collective that differs is {first}" if first else "another rank"
-        passes.append(Candidate(f"rank {number}", copied, frozenset(rows["node"]), words))
-    session = Session(copies[0], passes=passes)
+    session._is_comparison = True
     session.apply(*passes)
     return session
 

@@ -104,10 +104,6 @@ class Stack:
     steps: list[Step] = field(default_factory=list)
     has_gradients: bool = False
     """Whether it ends with the graph of outputs and gradients, which is then split."""
-    kernels: dict[str, Sequence[str]] = field(default_factory=dict)
-    """By the name of a kernel of the generated code, the nodes of the last graph that went into it."""
-    code_file: str = ""
-    """The file of the generated code; empty if it is not known."""
 
     @property
     def name(self) -> str:
@@ -268,11 +264,6 @@ class Recorder:
     def generated(self, code: Callable[..., Any]) -> None:
         """Note the code of the graph that Dynamo captured last."""
         self._recording.code = code
-
-    def kernels(self, found: Mapping[str, Sequence[str]], file: str) -> None:
-        """Note the kernels of the graph whose passes ran last, and the file of its code."""
-        self._now.kernels.update(found)
-        self._now.code_file = file
 
     def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
         """Note the patterns of the pass."""

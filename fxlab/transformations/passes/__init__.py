@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from fxlab.transformations.passes.fuse_norms import FuseRMSNorm as FuseRMSNorm
     from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
     from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
-    from fxlab.transformations.passes.merge_updates import MergeUpdates as MergeUpdates
-    from fxlab.transformations.passes.overlap_collectives import OverlapCollectives as OverlapCollectives
     from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
     from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
     from fxlab.transformations.passes.remove_redundant_views import (
