@@ -29,6 +29,7 @@ from fxlab.torch_private import FakeTensor, modes_disabled
 from fxlab.values.containers import (
     cells_of,
     contents,
+    held_items,
     holds_attributes,
     is_a,
     memory_in,
@@ -307,7 +308,7 @@ class ModelState:
         elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))
-        elif (items := value if is_a(value, tuple) else contents(value)) is not None:
+        elif (items := held_items(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
@@ -421,9 +422,8 @@ def value_at(model: nn.Module, name: str) -> Any:
     for part in name.split("."):
         if is_a(value, dict):
             value = dict.get(value, part)
-        elif is_a(value, list, tuple):
-            built_in: Any = list if is_a(value, list) else tuple
-            value = dict(zip(map(str, count()), built_in.__iter__(value), strict=False)).get(part)
+        elif (items := held_items(value)) is not None:
+            value = dict(zip(map(str, count()), items, strict=False)).get(part)
         else:
             value = getattr(value, part, None)
     return value
