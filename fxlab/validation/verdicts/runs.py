@@ -1,5 +1,6 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -150,6 +151,25 @@ class Runs:
                 for path, tensor in found.items()
                 if path in exact and is_floating(tensor)
             }
+
+    @cached_property
+    def code_differs(self) -> bool:
+        """Whether the code of the graph, which a call runs, computes something else than its nodes.
+
+        Torch writes some nodes otherwise; and a graph may be changed without being compiled again.
+        """
+        if self.is_generated:
+            return False
+        try:
+            by_node = self.names.picked(self._own.noted.returned)
+        except Exception:  # its nodes do not run one by one
+            return False
+        called = self.observed.returned
+        return any(
+            path in by_node and not _is_near(dense(tensor), dense(by_node[path]))
+            for path, tensor in called.items()
+            if is_floating(tensor)
+        )
 
     @property
     def has_gradients(self) -> bool:
@@ -325,6 +345,16 @@ class Runs:
             raise
         except ValueError as error:
             raise NoFloat64Error(f"{self._name}: {error}") from error
+
+
+def _is_near(called: torch.Tensor, by_node: torch.Tensor) -> bool:
+    """Tell whether two tensors are as near as half of their digits, which no other order of sums explains."""
+    if called.shape != by_node.shape:
+        return False
+    a, b = to_float64(called), to_float64(by_node)
+    size = b.abs().nan_to_num(posinf=0.0).max() if b.numel() else 0.0
+    same = (a == b) | (a.isnan() & b.isnan())
+    return bool((same | ((a - b).abs() <= math.sqrt(torch.finfo(called.dtype).eps) * size)).all())
 
 
 _CUTS = ("detach", "detach_", "detach_copy")
