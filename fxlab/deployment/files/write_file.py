@@ -88,9 +88,9 @@ def _check_code(program: ExportedProgram) -> None:
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             if is_written_otherwise(node):
                 raise ExportError(
-                    f"node {node.name!r} raises {node.args[0]!r} to the power {node.args[1]}: torch's code of "
-                    "a loaded program has no parentheses around the number, which loses its sign. Write the "
-                    "power in another way, such as 1 - 2 * (n % 2) for (-1) ** n."
+                    f"node {node.name!r} raises {node.args[0]!r} to the power {node.args[1]}. Torch's code "
+                    "of a loaded program has no parentheses around the number, which loses its sign. Write "
+                    "it in another way, such as 1 - 2 * (n % 2) for (-1) ** n."
                 )
 
 

@@ -39,9 +39,13 @@ class OwnRun:
     ) -> None:
         self._graph_module, self._inputs, self._beside = graph_module, inputs, beside
         self._given = given
+        self.needs_gradients = False
+        """Whether it has run with gradients only, although no node tells that it needs them."""
 
     def setting(self) -> AbstractContextManager[Any]:
         """Return a context with gradients, if the graph needs them or the one that it is compared with."""
+        if self.needs_gradients:
+            return torch.enable_grad()
         return gradients_for(self._graph_module, self._beside)
 
     def dtypes(self, node: Node) -> Dtypes:

@@ -11,6 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fxlab.models.call_record import DRAWS_OTHERWISE
 from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
 from fxlab.models.settings import NumericSettings
 from fxlab.node_info import attribute_at
@@ -112,7 +113,9 @@ class Runs:
     @cached_property
     def _observed(self) -> Observed:
         options = self._name, self.inputs, self._beside
-        return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+        found = observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+        self._own.needs_gradients = found.runs_with_gradients
+        return found
 
     def observe_again(self) -> None:
         """Forget the observed run, as something else may have drawn random numbers meanwhile."""
@@ -151,6 +154,11 @@ class Runs:
                 for path, tensor in found.items()
                 if path in exact and is_floating(tensor)
             }
+
+    @property
+    def draws_as_torch(self) -> bool:
+        """Whether random numbers are drawn by torch's own operators, and not in Inductor's way."""
+        return not self.graph_module.meta.get(DRAWS_OTHERWISE)
 
     @cached_property
     def code_differs(self) -> bool:
