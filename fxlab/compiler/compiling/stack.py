@@ -227,8 +227,10 @@ class CompilerStack:
 
     def _note_draws(self, module: GraphModule) -> None:
         """Note whether Inductor draws random numbers in its own way."""
-        options = values() | {**self.compiler.settings["options"], **self.options}
-        if not options.get("fallback_random"):
+        asked = getattr(self.compiler, "settings", {}).get("options", {})
+        options = values() | {**asked, **self.options}
+        is_of_inductor = self._number < len(self.compiler.frames)
+        if is_of_inductor and not options.get("fallback_random"):
             module.meta[DRAWS_OTHERWISE] = True
 
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:

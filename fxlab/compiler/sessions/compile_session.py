@@ -20,6 +20,7 @@ from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
+from fxlab.compiler.recording.recorder import Step
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
@@ -74,6 +75,11 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
         return self._compiled.recorded.compile
+
+    @property
+    def steps(self) -> list[Step]:
+        """The passes that the graph went through as it was recorded, and the changes between them."""
+        return [step for stack in self._compiled.recorded.stacks.values() for step in stack.steps]
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of the function that the graph is of: compiles, breaks, recompiles.

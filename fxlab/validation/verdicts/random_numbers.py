@@ -63,7 +63,7 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
         return RandomNumbers()
     as_torch = original.draws_as_torch and transformed.draws_as_torch
     if original.is_generated or transformed.is_generated:
-        if not as_torch:
+        if not as_torch or not (alike or original.has_own_code or transformed.has_own_code):
             return RandomNumbers(why_not_judged=_OF_ITS_OWN)
         return RandomNumbers(note="" if alike else _IN_ANOTHER_NUMBER)
     try:

@@ -156,6 +156,11 @@ class Runs:
             }
 
     @property
+    def has_own_code(self) -> bool:
+        """Whether it is code that Inductor has generated for a graph of a compile session."""
+        return self.is_generated and not self._observed.runs_compiled_code
+
+    @property
     def draws_as_torch(self) -> bool:
         """Whether random numbers are drawn by torch's own operators, and not in Inductor's way."""
         return not self.graph_module.meta.get(DRAWS_OTHERWISE)
@@ -207,7 +212,10 @@ class Runs:
             own = gradients_of(self.graph_module, self.inputs, self._parameters, self._given)
             return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # a backward pass may raise anything
-            raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
+            why = str(error)
+            if needs_gradients(self.graph_module) and "second time" in why:
+                why = "it computes them itself: they are among its outputs, which are compared"
+            raise ValueError(f"{self._name}: its gradients cannot be computed: {why}") from error
 
     @property
     def exact(self) -> dict[str, torch.Tensor]:
