@@ -1,8 +1,8 @@
-"""Seven questions about a compiled function, asked of fxlab and of torch's own tools.
+"""Five questions about a compiled function, asked of fxlab and of torch's own tools.
 
 ``python -m benchmarks.compile_jobs`` writes a table. Each job is a script with one thing to find, which runs
 in a process of its own for each tool: a graph break, a recompile, a condition on a size, a wrong pass over a
-compiled optimizer, a wrong split of the joint graph, a custom operator that lies, and a wrong lowering. A
+compiled optimizer, and a wrong split of the joint graph. A
 tool has found it if its output has the words that name the cause; a graph or code that is printed whole
 accuses nothing. TORCH_TRACE is the log that tlparse shows as pages.
 """
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 """
 RECORDED = """
 import fxlab
-with fxlab.record_compile() as record:
+with fxlab.compiler.record_compile() as record:
     run()
 print(record.story().to_string())
 """
@@ -131,7 +131,7 @@ run = is_right
         ("careless|post_grad_custom_post_pass",),
         """
 import fxlab
-with fxlab.record_compile() as record:
+with fxlab.compiler.record_compile() as record:
     run()
 session = next(iter(record.sessions.values()))
 print(fxlab.bisect(session))
@@ -169,60 +169,11 @@ run = is_right
         ("AOTAutograd/partition|partitioner",),
         """
 import fxlab
-session = fxlab.compile_session(model, x, training=True, options=options)
+session = fxlab.compiler.compile_session(model, x, training=True, options=options)
 print(fxlab.bisect(session))
 """,
         2,
         "aot_graphs",
-    ),
-    Job(
-        "custom operator that lies",
-        """
-@torch.library.custom_op("jobs::half", mutates_args=())
-def half(x: torch.Tensor) -> torch.Tensor:
-    return x.bfloat16()
-half.register_fake(lambda x: torch.empty_like(x))
-layer, x = nn.Linear(4, 4), torch.randn(2, 4)
-def step(x):
-    return half(layer(x)).sum(-1) * 3
-def is_right():
-    with torch.no_grad():
-        try:
-            return torch.allclose(torch.compile(step)(x).float(), step(x).float(), atol=1e-5)
-        except Exception:
-            return False
-run = is_right
-""",
-        ("half", "bfloat16"),
-        """
-import fxlab
-print(fxlab.compile_session(step, (x,)).remarks)
-""",
-        1,
-        "graph_code",
-    ),
-    Job(
-        "wrong lowering",
-        """
-from torch._inductor import lowering
-own, mul = lowering.lowerings[aten.erf.default], lowering.lowerings[aten.mul.Tensor]
-lowering.lowerings[aten.erf.default] = lambda x: mul(own(x), 1.003)
-model = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16)))).eval()
-x = torch.randn(4, 16)
-def is_right():
-    with torch.no_grad():
-        return torch.allclose(torch.compile(model)(x), model(x), atol=1e-4)
-run = is_right
-""",
-        ("erf",),
-        """
-import fxlab
-session = fxlab.compile_session(model, x)
-session.generate_code()
-print(fxlab.bisect(session))
-""",
-        3,
-        "output_code",
     ),
 )
 

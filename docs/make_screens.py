@@ -147,11 +147,11 @@ def beside(inspector: Locator) -> None:
 
 
 def alone(inspector: Locator) -> None:
-    """Show the stage alone, and what becomes of each node."""
+    """Show the stage alone, and the changed nodes."""
     press(inspector, "One graph")
     inspector.get_by_role("combobox", name="Compare with").select_option("")
     idle(inspector)
-    inspector.get_by_role("tab", name="Nodes by stage").click()
+    inspector.get_by_role("tab", name="Changed nodes").click()
     inspector.get_by_role("tabpanel").get_by_role("button").first.click()
     idle(inspector)
 

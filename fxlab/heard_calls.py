@@ -135,7 +135,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class Patches:
-    """Exchanges functions of torch, and notes those that there are not."""
+    """Replaces functions in torch by listeners; collects a remark for each that this version lacks."""
 
     def __init__(self, stack: RestoringStack) -> None:
         self._stack = stack

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.other_names import nearest
+from fxlab.hints import nearest
 from fxlab.torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxlab.values.nested import ObjectParts, class_of, tensors_inside
 from fxlab.values.tensors import known_number
@@ -220,7 +220,7 @@ def module_path(node: fx.Node) -> str:
 
 
 def nodes_at(graph: fx.Graph, name: str) -> list[fx.Node]:
-    """Return the node of a name, or those of the module at a path; none if there is neither."""
+    """Return the node of a name, or those of the module at a path; empty if there is neither."""
     named = [node for node in graph.nodes if node.name == name]
     inside = (node for node in graph.nodes if f"{module_path(node)}.".startswith(f"{name}."))
     return named or [node for node in inside if name]
@@ -367,7 +367,7 @@ def _frames_in(text: str) -> tuple[tuple[str, int, str, str], ...]:
 
 
 def excerpt(file: str, line: int) -> list[tuple[int, str]]:
-    """Return number and text of the lines around a line of Python source; none if they cannot be read."""
+    """Return number and text of the lines around a line of Python source; empty if they cannot be read."""
     if not file.endswith(".py"):
         return []
     lines = linecache.getlines(file)
@@ -437,7 +437,7 @@ def upstream(*nodes: fx.Node, within: Callable[[fx.Node], bool] = lambda node: T
 
 
 def returned_nodes(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that a graph returns; none if it has no output, which torch allows."""
+    """Return the nodes that a graph returns; empty if it has no output, which torch allows."""
     return [value for output in graph.find_nodes(op="output") for value in output.all_input_nodes]
 
 

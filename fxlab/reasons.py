@@ -75,7 +75,6 @@ class Reason(Coded):
     BODY_WRITES_INPUTS = "the body writes its input {value} in place, of which the call may hold an alias"
     BODY_RETURNS_INPUT = "the body would return {value} itself, and a body must return new tensors"
 
-    NOTHING_TO_PASS = "nothing that it does not depend on is computed right {where} it, within the bounds"
     NOTHING_KEPT = "its backward pass reads nothing of it that could be computed again"
 
     # Side effects
@@ -106,7 +105,7 @@ class Reason(Coded):
     UNEXPECTED_HOLDER = "its {parameter} is {path!r}, not the {parameter} of the module that holds its weight"
     WEIGHT_IS_INPUT = (
         "its {parameter} is the input {value} of the graph; give a graph that holds its weights, "
-        "such as that of torch.export or fxlab.capture"
+        "such as that of torch.export or fxlab.Capture"
     )
     HOLDS_MORE = "the module that holds its weight also holds {attribute}"
     TRAINING_MODE = "{module} is in training mode; call eval() first"

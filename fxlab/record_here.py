@@ -35,7 +35,7 @@ def environment_for(folder: Path, metadata: Path) -> dict[str, str]:
 
 
 def begin() -> None:
-    """Let the first call of ``torch.compile`` begin a record."""
+    """Begin a record at the first call of ``torch.compile``."""
     folder = os.environ.get(_FOLDER)
     if not folder:
         return
@@ -82,6 +82,11 @@ def _write(record: Any, stack: Any, folder: str, process: int) -> None:
         is_taken = os.path.exists(os.path.join(folder, f"rank-{rank}"))
         name = f"rank-{rank}-{name}" if is_taken else f"rank-{rank}"
     try:
-        record.write(os.path.join(folder, name))
+        written = record.write(os.path.join(folder, name))
+        if record.sessions:
+            from fxlab.html_report.report import report_several
+
+            options: Any = {"notes": record.remarks, "measure": False, "skip_failing": True}
+            report_several(record.sessions, written / "report.html", **options)
     except Exception as error:
         print(f"fxlab: the record is not complete: {error}", file=sys.stderr)

@@ -4,7 +4,7 @@ import type { AnyModel } from "@anywidget/types";
 import { App } from "./app/app";
 import { Layouts } from "./viewer/drawing/layout";
 import { Viewer } from "./viewer/viewer";
-import { FileWatch, WidgetKernel } from "./viewer/kernels/widget_kernel";
+import { WidgetKernel } from "./viewer/kernels/widget_kernel";
 
 /** What is shown of one widget, in as many places as there are. */
 export interface Shown {
@@ -40,7 +40,6 @@ export const viewerOf: ViewerOf = (model, worker) => {
     String((await kernel.ask({ type: "lay-out", outline })).value);
   const layouts = new Layouts(worker, elsewhere);
   const viewer = new Viewer(kernel, layouts);
-  const files = new FileWatch(kernel);
   return {
     show(element) {
       const interrupt = jupyter?.interrupt ? async () => jupyter.interrupt!() : null;
@@ -61,7 +60,6 @@ export const viewerOf: ViewerOf = (model, worker) => {
     dispose: () => {
       for (const signal of signals) signal?.disconnect(followStatus);
       layouts.dispose();
-      files.dispose();
     },
   };
 };

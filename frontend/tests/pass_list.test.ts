@@ -2,7 +2,6 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
 import { pass } from "./passes";
 import type { Option, Pass } from "../src/base/wire";
-import { FileWatch, WidgetKernel } from "../src/viewer/kernels/widget_kernel";
 
 const actions = Object.fromEntries(
   ["send", "choose", "limit", "jump", "list"].map((name) => [name, vi.fn()]),
@@ -23,58 +22,6 @@ beforeEach(() => {
 });
 
 const MIXED = [pass("a", { matched: 0 }), pass("b"), pass("c", { matched: 0 }), pass("d"), pass("e")];
-
-describe("a pass whose file has changed", () => {
-  it("can be applied again", () => {
-    show([pass("a", { on: true, isOutdated: true }), pass("b", { isOutdated: true }), pass("c")]);
-    expect(names(".fxi-reload")).toEqual(["Changed: apply again", "Changed: import again"]);
-    find(".fxi-reload")[0]!.click();
-    expect(send).toHaveBeenCalledWith({ type: "reload", signature: "a" });
-  });
-
-  it("is looked for every few seconds while the page is seen, one look at a time", async () => {
-    vi.useFakeTimers();
-    const state = { passes: { hasFiles: true }, status: { busy: null } };
-    let answer = (): void => {};
-    const ask = vi.fn(() => new Promise<void>((resolve) => (answer = resolve)));
-    const kernel = { state, ask, places: 0 };
-    const watch = new FileWatch(kernel as unknown as WidgetKernel);
-    await vi.advanceTimersByTimeAsync(10_000);
-    expect(ask, "no place shows the passes").not.toHaveBeenCalled();
-    kernel.places = 1;
-    await vi.advanceTimersByTimeAsync(10_000);
-    expect(ask).toHaveBeenCalledExactlyOnceWith({ type: "look-at-files" });
-    answer();
-    await vi.advanceTimersByTimeAsync(3_000);
-    expect(ask).toHaveBeenCalledTimes(2);
-    answer();
-    state.passes.hasFiles = false;
-    await vi.advanceTimersByTimeAsync(10_000);
-    watch.dispose();
-    state.passes.hasFiles = true;
-    await vi.advanceTimersByTimeAsync(10_000);
-    expect(ask).toHaveBeenCalledTimes(2);
-    vi.useRealTimers();
-  });
-
-  it("is no longer looked for when the notebook is closed", async () => {
-    vi.useFakeTimers();
-    const values: Record<string, unknown> = { _shown_passes: { hasFiles: true }, _shown_status: {} };
-    const closed = vi.fn(() => {
-      throw new Error("Cannot send");
-    });
-    const set = (name: string, value: unknown): unknown => (values[name] = value);
-    const widget = { get: (name: string) => values[name], set, on: () => {}, send: closed };
-    const kernel = new WidgetKernel(widget as never);
-    kernel.places = 1;
-    new FileWatch(kernel);
-    await vi.advanceTimersByTimeAsync(10_000);
-    expect(closed).toHaveBeenCalledOnce();
-    expect(values["_shown_status"]).toHaveProperty("error.title", "The kernel has stopped");
-    await expect(kernel.ask({ type: "candidates" }), "whoever asks hears of it").rejects.toThrow();
-    vi.useRealTimers();
-  });
-});
 
 describe("the order of the passes", () => {
   it("has those that can change the model first, and folds the others", () => {

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.matching import keep_pairs
-from fxlab.graphs.rank_differences import compare_collectives
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.running import Inputs
 from fxlab.models.safe_code import protect
 from fxlab.session import Session
@@ -103,23 +101,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
         stages.append(_Stage(candidate, names))
         passes.append(Candidate(name, candidate, parted, one.description))
     session = Session(reference, inputs, passes=passes)
-    session.apply(*passes)
-    return session
-
-
-def session_of_ranks(graphs: Sequence[GraphModule]) -> Session:
-    """Return a session of the graph of one rank, in which those of others are stages, matched by name."""
-    ours = new_naming()
-    copies = [share_tensors_copy(graph) for graph in graphs]
-    for copied in copies:
-        give_naming(copied, ours)
-    passes = []
-    for number, copied in enumerate(copies[1:], 1):
-        rows = compare_collectives([graphs[0], graphs[number]])
-        first = "" if rows.empty else f"{rows['change'].iloc[0]}: {rows['found'].iloc[0]}"
-        words = f"another rank: the first collective that differs is {first}" if first else "another rank"
-        passes.append(Candidate(f"rank {number}", copied, frozenset(rows["node"]), words))
-    session = Session(copies[0], passes=passes)
+    session._is_comparison = True
     session.apply(*passes)
     return session
 
@@ -154,7 +136,7 @@ def _renamed(
 
 
 def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
-    """Let a copy of a graph return some of its outputs by name, if nodes compute them as they are."""
+    """Return a copy of a graph with some of its outputs by name, if nodes compute them unchanged."""
     nodes = {node.name: node for node in copy.graph.nodes}
     found = {name: side.node_of_output(path) for path, name in names.items()}
     # Such code flattens outputs by a fixed specification, which other outputs do not fit.
@@ -167,7 +149,7 @@ def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
 
 
 def _takes(candidate: GraphModule, reference: GraphModule) -> bool:
-    """Let a copy of the candidate take the inputs of the reference, under their names, if it can."""
+    """Return a copy of the candidate that takes the reference's inputs under their names, if possible."""
     graph = candidate.graph
     if any(isinstance(module.graph._codegen, PyTreeCodeGen) for module in (candidate, reference)):
         return False

@@ -8,10 +8,6 @@ from dataclasses import dataclass, field
 
 from torch.fx import GraphModule
 
-from fxlab.author_frames import error_words
-from fxlab.compiler.code.decompositions import wrong_decompositions
-from fxlab.compiler.code.hooks import why_no_fallback
-from fxlab.compiler.code.lowerings import at_line
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
@@ -32,7 +28,7 @@ CODE = "compiled code"
 
 @dataclass(frozen=True, eq=False)
 class CompilerPass(Transformation):
-    """A pass that torch's compiler has run, on stages of its :class:`fxlab.CompileSession` alone."""
+    """A pass that torch's compiler has run, on stages of its :class:`fxlab.compiler.CompileSession` alone."""
 
     name: str
     fixed: str = field(default="", compare=False)
@@ -83,16 +79,6 @@ class CompilerPass(Transformation):
             journal.records += _records(signature, stack, step, graph_module, module)
         journal.keep_in(module)
         return module
-
-    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the nodes whose operators are decomposed wrongly, and why in words."""
-        if self.name != BORDER or (inputs := _stage_below(self, graph_module).stack.inputs) is None:
-            return (), ""
-        names, words = list[str](), list[str]()
-        for target, node, why in wrong_decompositions(graph_module, inputs):
-            names += [] if node is None else [node.name]
-            words.append(f"the decomposition of {target}{f' {at_line(node)}' if node else ''} is {why}")
-        return tuple(names), "; ".join(words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,27 +139,6 @@ class CodePass(Transformation):
                 self.mark_as_transformed(node)
         return module
 
-    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the calls whose lowerings are wrong, by the names of their nodes, and why in words."""
-        below = _stage_below(self, graph_module)
-        if why := why_no_fallback():
-            return (), f"which lowering is not known: {why}"
-        kernels, names, words = below.stack.kernels(below.entries), list[str](), list[str]()
-        for kind, graph in below.stack.lowered(below.entries).items():
-            try:
-                fault = graph.fault()
-            except Exception as error:  # of the compiler, or of a graph that cannot be run
-                words.append(f"which lowering of the {kind} graph is not known: {error_words(error)}")
-                continue
-            if fault is not None:
-                into = list(
-                    dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
-                )
-                others = f", and {len(into) - 2} others" if len(into) > 2 else ""
-                names += [node.name for node in fault.nodes]
-                words.append(fault.words + (f" (it is in {', '.join(into[:2])}{others})" if into else ""))
-        return tuple(names), "; ".join(words)
-
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
     """Tell where the patterns of a pass that has changed nothing begin to match, and why they do not."""
@@ -197,7 +162,7 @@ def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
     if not isinstance(below, StageOf):
         raise ValueError(
             f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
-            "only. Make one: fxlab.compile_session(model, inputs)."
+            "only. Make one: fxlab.compiler.compile_session(model, inputs)."
         )
     if below.entries and below.options != below.stack.options:
         raise ValueError(

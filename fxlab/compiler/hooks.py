@@ -29,7 +29,7 @@ SCRIPT_IS_HEARD = threading.Event()
 
 @contextmanager
 def listening(listener: Recorder) -> Iterator[list[str]]:
-    """Let a recorder hear of every compile of this thread inside; give the parts it cannot hear, in words."""
+    """Report each compile of this thread in the block to a recorder; yield remarks on parts it misses."""
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(
             "Nothing is compiled for a session while record_compile records; do it after its block, or "

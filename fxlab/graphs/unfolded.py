@@ -155,7 +155,7 @@ class _Unfolding:
 
 
 def passed_to(called: list[Body], body: Body, node: Node) -> list[Any]:
-    """Return the arguments that a call passes to a body; none if the graph does not tell."""
+    """Return the arguments that a call passes to a body; empty if the graph does not tell."""
     leaves: list[Any] = []
     map_aggregate((node.args, node.kwargs) if body.reading is None else node.args, leaves.append)
     if body.reading is not None:

@@ -28,7 +28,7 @@ def is_container(module: nn.Module) -> bool:
 
 
 def close_containers(module: nn.Module) -> None:
-    """Let the bare modules in an unshared module refuse hooks."""
+    """Make the bare modules in an unshared module refuse hooks."""
     for part in module.modules():
         if type(part) is nn.Module:
             part.__class__ = Container

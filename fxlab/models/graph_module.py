@@ -224,7 +224,7 @@ _CODE_WHEN_ASKED = ContextVar("code is generated when it is asked for", default=
 
 @contextmanager
 def _code_when_asked(value: bool) -> Iterator[None]:
-    """Let graph modules that are copied in the block generate their code on demand, or at once."""
+    """Choose whether graph modules copied in the block generate their code on demand or at once."""
     token = _CODE_WHEN_ASKED.set(value)
     try:
         yield
@@ -257,7 +257,7 @@ class _CodeWhenAsked:
 
 @contextmanager
 def sources_bounded() -> Iterator[list[GraphModule]]:
-    """Let torch forget the sources of graph modules that are made and dropped in the block.
+    """Remove the sources of graph modules made and dropped in the block from torch's cache.
 
     For tracebacks, torch keeps the source of every version of every graph module until the process ends,
     megabytes for a long session. Those of the modules that are put into the list are forgotten with the
@@ -362,7 +362,7 @@ class _PicklesItsGraph:
             raise AssertionError(f"{REFUSAL} {words}") from error
 
     def _no_tensor(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """Say of an input that it was a tensor, if it is none now."""
+        """Return a message about the first input that was a tensor in the trace and is not one now."""
         inputs = cast(GraphModule, self).graph.find_nodes(op="placeholder")
         given = dict(zip((str(node.target) for node in inputs), args, strict=False)) | kwargs
         for node in inputs:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -28,6 +29,7 @@ from fxlab.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.values.containers import (
     cells_of,
     contents,
+    held_items,
     holds_attributes,
     is_a,
     memory_in,
@@ -182,12 +184,18 @@ class ModelState:
         now = ((name, value_at(self._model, name)) for name in self._names)
         return {name: value for name, value in now if isinstance(value, torch.Tensor)}
 
-    def written(self) -> dict[str, torch.Tensor]:
-        """Return copies of the tensors that have changed, by name."""
+    def written(self, *, replaced: bool = True) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors that have changed, by name.
+
+        ``replaced``: whether attributes that hold another tensor now are among them; buffers always are.
+        """
         found = {}
         for name, tensor in self._names.items():
             saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
-            if isinstance(now, torch.Tensor) and saved is not None and not saved.is_now(now):
+            if not isinstance(now, torch.Tensor) or saved is None or saved.is_now(now):
+                continue
+            is_alike = (now.shape, now.dtype) == (tensor.shape, tensor.dtype)
+            if replaced or now is tensor or (is_alike and name in dict(self._model.named_buffers())):
                 found[name] = now.detach().clone()
         return found
 
@@ -300,7 +308,7 @@ class ModelState:
         elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))
-        elif (items := value if is_a(value, tuple) else contents(value)) is not None:
+        elif (items := held_items(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
@@ -414,10 +422,10 @@ def value_at(model: nn.Module, name: str) -> Any:
     """Return the value at a name such as ``layers.0.cache.keys``, ``None`` if there is none."""
     value: Any = model
     for part in name.split("."):
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list | tuple):
-            value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
+        if is_a(value, dict):
+            value = dict.get(value, part)
+        elif (items := held_items(value)) is not None:
+            value = dict(zip(map(str, count()), items, strict=False)).get(part)
         else:
             value = getattr(value, part, None)
     return value

@@ -43,8 +43,8 @@ def why_not_judged(module: torch.nn.Module) -> str:
         return ""
     return (
         "the process group is fake and exchanges nothing, so that values are not those of "
-        f"{counted(dist.get_world_size(), 'rank')}. A verdict runs all ranks in this process. The graph, its "
-        "memory and its collectives can be read. For values of nodes, run it in a group of gloo or nccl."
+        f"{counted(dist.get_world_size(), 'rank')}. The graph, its "
+        "memory and its collectives can be read. For values, run it in a group of gloo or nccl."
     )
 
 

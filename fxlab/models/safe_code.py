@@ -102,7 +102,7 @@ def _parameter(node: Node) -> str:
 
 
 def _is_unsafe(node: Node) -> bool:
-    """Tell whether torch may write a node as something else, or as invalid Python."""
+    """Return whether torch's code generator may print this node wrongly."""
     parts: tuple[object, ...] = (node.args, node.kwargs)
     if node.op == "placeholder":
         return not _is_name(_parameter(node)) or _is_opaque(parts)

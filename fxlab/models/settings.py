@@ -72,7 +72,7 @@ def _value_of(name: str) -> Any:
 
 @contextmanager
 def function_modes_hidden(*plain: type) -> Iterator[None]:
-    """Let checks for overrides of torch functions answer as if no mode were active.
+    """Answer checks for overrides of torch functions as if no mode were active.
 
     Modules of torch compute in another way under a ``TorchFunctionMode``: they skip fast paths. Other parts
     of torch ask in order to show their calls to the mode, and get the true answer. ``plain``: classes of

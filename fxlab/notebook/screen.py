@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.first_use import pd
-from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
@@ -17,7 +16,6 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.outline import is_outline
 from fxlab.notebook.page.view_state import BELOW, NOTHING, checked_view
 from fxlab.notebook.page.widget import PageWidget
-from fxlab.session.definitions import modules_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -131,7 +129,7 @@ class Screen(PageWidget):
         """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
         # The session looks for changes of the original once, and not at each question.
-        with self.session.held():
+        with self.session._internals.held():
             self._forget()
             self._session_graphs.reset()
             with self._reporting("Drawing the graph"):
@@ -188,25 +186,18 @@ class Screen(PageWidget):
     def _show_stages(self) -> None:
         self._shown_stages = self._graphs.state()
 
-    def _outdated(self) -> list[bool]:
-        names = self.session.outdated
-        return [p.name in names for p in self.session.passes]
-
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained)
-        for card, is_outdated in zip(cards, self._outdated(), strict=True):
-            if is_outdated:
-                card["isOutdated"] = True
+        for card in cards:
             card["error"] = self._pass_errors.get(card["signature"])
             # A function that raises cannot name its candidates either, for the same reason.
             card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
             "options": option_states(self.session),
-            "canUndo": bool(self.session.can_undo),
-            "canRedo": bool(self.session.can_redo),
+            "canUndo": bool(self.session._internals.can_undo),
+            "canRedo": bool(self.session._internals.can_redo),
             "code": clip(self.session.to_python(), 100_000),
-            "hasFiles": any(map(modules_of, self.session.passes)),
         }
 
     def _show_tables(self) -> None:
@@ -337,10 +328,8 @@ class Screen(PageWidget):
 
     @answers("file", "Exporting the graph", is_slow=True)
     def _file(self, suffix: str) -> bytes:
-        if f".{suffix}" in SUFFIXES:
-            return network_file(self._graphs.data.shown(self._drawn.number).stage, f".{suffix}")
         if suffix not in ("pdf", "dot"):
-            raise MessageError(f"A graph is exported as pdf, dot, graphml or json, not {clip(suffix, 20)!r}.")
+            raise MessageError(f"A graph is exported as pdf or dot, not {clip(suffix, 20)!r}.")
         dot = self._drawn.dot
         return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 

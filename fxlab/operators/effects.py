@@ -41,10 +41,11 @@ def written_arguments(node: Node) -> list[Node]:
 
 def written_values(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return the arguments of a call that it may write in place, tensors or not."""
-    flag = WRITES_STATE.get(operator.name)
+    names = operator.writes
+    flag, *state = WRITES_STATE.get(operator.name, ("",))
     if flag and argument_of(operator, args, kwargs, flag) not in (False, None):
-        return [*args, *kwargs.values()]
-    written = [argument_of(operator, args, kwargs, name) for name in operator.writes]
+        names = (*names, *state)
+    written = [argument_of(operator, args, kwargs, name) for name in names]
     if _writes_first(operator, args, kwargs):
         written += [*args, *kwargs.values()][:1]
     return [value for value in (*written, kwargs.get("out")) if value is not None]

@@ -13,13 +13,15 @@ HOLDS_ARGUMENTS = ("_", "to_", "sparse_")
 SHARES_OTHERS_MEMORY = frozenset({"set_", "set_data"})
 """Operators that move the tensor they write into the memory of another argument."""
 
+_STATISTICS = ("running_mean", "running_var")
 WRITES_STATE = {
-    "batch_norm": "training", "native_batch_norm": "training", "_batch_norm_impl_index": "training",
-    "cudnn_batch_norm": "training", "miopen_batch_norm": "training", "instance_norm": "use_input_stats",
-    "embedding": "max_norm", "embedding_bag": "max_norm", "batch_norm_update_stats": "input",
-    "_saturate_weight_to_fp16": "weight",
+    "batch_norm": ("training", *_STATISTICS), "native_batch_norm": ("training", *_STATISTICS),
+    "_batch_norm_impl_index": ("training", *_STATISTICS), "cudnn_batch_norm": ("training", *_STATISTICS),
+    "miopen_batch_norm": ("training", *_STATISTICS), "instance_norm": ("use_input_stats", *_STATISTICS),
+    "batch_norm_update_stats": ("input", *_STATISTICS), "embedding": ("max_norm", "weight"),
+    "embedding_bag": ("max_norm", "weight"), "_saturate_weight_to_fp16": ("weight", "weight"),
 }  # fmt: skip
-"""Operators that write statistics or a weight, and the argument that says so if it is given and true."""
+"""Operators that write statistics or a weight: the argument that says so if given and true, and these."""
 
 DRAWS = frozenset({
     "fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",

@@ -152,6 +152,6 @@ class Comparisons:
         try:
             return Reference(self._original, inputs, **choices)
         except ValueError as error:
-            if is_in_fake_group(self._original):  # not all of its ranks can be run here
+            if is_in_fake_group(self._original):
                 raise NothingToRunError(f"{failure}: {error}") from None
             raise

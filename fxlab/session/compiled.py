@@ -10,8 +10,7 @@ from torch.fx import GraphModule
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.overlays import Overlay
-    from fxlab.tracing import GraphBreak
+    from fxlab.sources import GraphBreak
     from fxlab.transformations import Transformation
 
 
@@ -51,12 +50,6 @@ class Compiled(Protocol):
 
     def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
         """Return the candidates of each pass that has changed nothing, by its name."""
-
-    def kernels(self) -> pd.DataFrame:
-        """List the generated kernel of each node, and its time."""
-
-    def overlays(self) -> list[Overlay]:
-        """Return overlays of its own."""
 
     def addable(self) -> tuple[Transformation, ...]:
         """Return passes of its own that can be added to the stack."""

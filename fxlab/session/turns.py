@@ -7,9 +7,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from fxlab.public_calls import as_table, fitted
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -95,12 +94,12 @@ S = TypeVar("S", bound=TakesTurns)
 
 
 def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Let a method run in one thread at a time, on stages of the present original."""
+    """Run a method in one thread at a time, on stages of the present original."""
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return cast(T, as_table(self._turns.take(lambda: fitted(method, (self, *args), kwargs))))
+            return self._turns.take(lambda: method(self, *args, **kwargs))
         except TransformationError as error:
             # The session's own frames do not help a reader of the pass's error.
             raise error.with_traceback(None)  # noqa: B904
@@ -109,7 +108,7 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def change(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], S]:
-    """Let a method that changes a session take turns, and return the session, for the next change."""
+    """Run a method that changes a session under its lock, and return the session for chaining."""
     in_one_turn = in_turn(method)
 
     @functools.wraps(method)

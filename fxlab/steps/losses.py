@@ -17,7 +17,7 @@ _MEAN = 1
 
 @contextmanager
 def eager_losses() -> Iterator[None]:
-    """Let losses within the block compute in the way of an eager step.
+    """Compute losses in the block as an eager step does.
 
     The C++ of a cross entropy selects the weights of the labels that count, and in a mode of torch sums all,
     with zeros for ignored labels. That of a CTC loss writes a list of lengths into the memory of a tensor,

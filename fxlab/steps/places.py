@@ -83,7 +83,7 @@ class Places:
 
     @contextmanager
     def backward_from(self, loss: torch.Tensor) -> Iterator[None]:
-        """Let nodes that autograd records within the block belong to the operators of the forward pass."""
+        """Attribute nodes that autograd records in the block to operators of the forward pass."""
         self._enter({})
         self._is_backward = True
         self._calls.clear()

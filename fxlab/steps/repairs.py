@@ -25,7 +25,7 @@ _MEAN, _VARIANCE, _TRAINING = 3, 4, 5
 
 
 def without_hidden_writes(graph: fx.Graph) -> None:
-    """Let batch norms return their running statistics instead of writing them in place."""
+    """Make batch norms return their running statistics instead of writing them in place."""
     for node in graph.find_nodes(op="call_function", target=_BATCH_NORM):
         if len(node.args) <= _TRAINING or not node.args[_TRAINING] or node.args[_MEAN] is None:
             continue
@@ -62,7 +62,7 @@ def with_workspaces(module: fx.GraphModule) -> None:
 
 
 def with_one_draw(graph: fx.Graph) -> None:
-    """Let a checkpoint read the random numbers of the forward pass; eagerly it draws the same again."""
+    """Make a checkpoint read the forward pass's random numbers; eagerly it draws the same again."""
     drawn: dict[int, fx.Node] = {}
     for node in list(graph.nodes):
         if DRAW not in node.meta or not draws_random_numbers(node):
@@ -80,7 +80,7 @@ def with_one_draw(graph: fx.Graph) -> None:
 
 
 def with_guards(graph: fx.Graph) -> None:
-    """Let the graph refuse data for which the recorded Python decisions do not hold."""
+    """Make the graph refuse data for which the recorded Python decisions do not hold."""
     numbers = graph.find_nodes(op="call_function", target=NUMBER)
     read = {node: node.meta.pop(READ) for node in numbers if READ in node.meta}
     given = _given_nodes(graph) if read else ()

@@ -128,7 +128,7 @@ class _Gathering:
 
     @contextmanager
     def of_unit(self, unit: FsdpUnit, twin_of: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
-        """Let modules read the gathered parameters of a unit, and cast inputs and outputs as it says."""
+        """Make modules read a unit's gathered parameters, and cast inputs and outputs by its policy."""
         classes: dict[nn.Module, type] = {}
         handles = []
         try:

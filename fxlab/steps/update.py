@@ -439,7 +439,7 @@ _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 @contextmanager
 def _fused_kernels_apart() -> Iterator[None]:
-    """Let fused kernels return their written lists: torch does not functionalize writes to empty ones."""
+    """Make fused kernels return their written lists: torch functionalizes no writes to empty ones."""
 
     def made(name: str) -> Callable[[Any], Any]:
         apart = getattr(torch.ops.aten, name.removesuffix("_"))

@@ -69,6 +69,11 @@ class Found(Coded):
     GRADIENT_READ = "setting", "the graph holds for a tensor of which this is {value}"
     GRADIENT_READ_BY_TORCH = "setting", "the graph has the kernel that torch chooses for {value!s:.60}"
     OWN_BACKWARD = "gradient", "its own backward is not in the graph"
+    SAVED_TENSORS = (
+        "saved tensors",
+        "the model recomputes or moves the tensors that its backward pass needs, the graph keeps them",
+    )
+    GRADIENTS_DIFFER = "gradient", "the graph is not the model there: {difference:.200}"
     BACKWARD_HOOKS = "gradient", "its backward hooks are not in the graph"
     CONSTANT_TENSOR = "constant", "{shape} {dtype}, kept with the graph"
     VALUE_OF_STATE = "constant", "its value is held fixed: {value!r:.60}"

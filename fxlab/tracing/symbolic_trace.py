@@ -18,7 +18,7 @@ from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.models.graph_module import KEYWORD_ORDER
 from fxlab.models.naming import give_naming, new_naming
-from fxlab.models.running import given_inputs
+from fxlab.models.running import Inputs, given_inputs
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -44,6 +44,7 @@ from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
     check_against_eager,
     check_second_run,
+    require_as_compared,
 )
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
@@ -52,13 +53,12 @@ from fxlab.units import listed
 
 def symbolic_trace(
     model: nn.Module | Callable[..., Any],
-    inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor | None = None,
+    inputs: Inputs | None = None,
     *,
     input_names: Iterable[str] | None = None,
     dynamic: bool = True,
-    leaf_modules: Iterable[Choice] | Choice | None = None,
+    leaf_modules: Iterable[Choice] = (),
     check: bool = True,
-    **arguments: Any,
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
@@ -87,8 +87,6 @@ def symbolic_trace(
     check
         Whether to compare the result with the model: on the inputs bit for bit, at other sizes and with
         padded masks. Models without data (on the meta device) are not checked.
-    **arguments
-        The inputs as keyword arguments, such as those of a tokenizer: ``symbolic_trace(model, **encoding)``.
 
     Returns
     -------
@@ -121,7 +119,7 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     require_all()
-    inputs = given_inputs(inputs, arguments, model)
+    inputs = given_inputs(inputs)
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
@@ -152,6 +150,8 @@ class _Traced:
     """Why it is specialised."""
     nodes: RecordedNodes
     """The recorded calls, if the model has read its mode."""
+    eager: Eager
+    """The model that it was compared with."""
 
     @property
     def decisions(self) -> int:
@@ -255,10 +255,10 @@ class _Pipeline:
                 module.meta[KEYWORD_ORDER] = extra
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
-            module.recompile()
+            require_as_compared(eager, module)
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
-        return _Traced(rung, run, module, tuple(findings), reasons, nodes)
+        return _Traced(rung, run, module, tuple(findings), reasons, nodes, eager)
 
     def _recorded(self, rung: Rung) -> tuple[Run, Eager]:
         """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
@@ -334,7 +334,7 @@ class _Pipeline:
         if not modes or (len(modes) == 1 and self._is_same(traced, training=True not in modes)):
             return []
         findings = require_modes(traced.module, self._model, reads)
-        traced.module.recompile()
+        require_as_compared(traced.eager, traced.module)
         return findings
 
     def _is_same(self, traced: _Traced, training: bool) -> bool:

@@ -131,7 +131,7 @@ def require_all() -> None:
 
 @contextmanager
 def one_fake_mode() -> Iterator[None]:
-    """Let the shapes of all nodes that make_fx records be noted in one mode; it takes half as long then."""
+    """Note the shapes of all nodes that make_fx records in one mode, which halves the time."""
     try:
         guards = import_module("torch._guards")
         tracing, context = guards.tracing, guards.TracingContext(FakeTensorMode(allow_fallback_kernels=True))

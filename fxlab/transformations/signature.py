@@ -188,7 +188,7 @@ def _tensor(value: torch.Tensor) -> Iterator[object]:
 
 
 def _reduced(value: object) -> Iterator[object]:
-    """Yield the parts from which ``pickle`` would rebuild a value; none if it cannot."""
+    """Yield the parts from which ``pickle`` would rebuild a value; empty if it cannot."""
     registered = copyreg.dispatch_table.get(type(value))
     try:
         reduced = value.__reduce_ex__(4) if registered is None else registered(value)

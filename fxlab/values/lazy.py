@@ -36,7 +36,7 @@ class Source(ABC):
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let operations on lazy tensors return lazy tensors, which are computed at each use.
+    """Return lazy tensors from operations on lazy tensors; they are computed at each use.
 
     For passes that merge weights, and libraries that rename and convert weights of files. An operation is
     computed at once if its result is no tensor, has a shape that depends on data, or draws random numbers.

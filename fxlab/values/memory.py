@@ -95,7 +95,7 @@ def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
 
 
 def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Return the plain tensors that hold the data of a tensor; none if it has no memory to ask for."""
+    """Return the plain tensors that hold the data of a tensor; empty if it has no memory to ask for."""
     if isinstance(tensor, LazyTensor | FakeTensor) or tensor.is_meta or tensor.is_nested:
         return ()
     if inner := inner_tensors(tensor):

@@ -26,12 +26,12 @@ class MeasuredOverlays:
     def offered(self) -> list[OverlayName]:
         """Return name and title of each overlay there is."""
         sources = (source for source in offered() if source.is_made_of(self._session.original))
-        known: list[Source | Overlay] = [*sources, *self._known().values()]
+        known: list[Source | Overlay] = [*sources, *self._own.values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 
     def of(self, stage: fx.GraphModule, name: str) -> Overlay:
         """Return an overlay of a stage, which may be measured; ValueError if there is none of that name."""
-        if (known := self._known().get(name)) is not None:
+        if (known := self._own.get(name)) is not None:
             return known
         stages = set(self._session.stages)
         # The original stays the same object when it is trained.
@@ -44,8 +44,3 @@ class MeasuredOverlays:
             subject = Subject(stage, self._session.original, self._session.inputs)
             self._subjects[stage] = subject, ModuleState(stage)
         return source(name).overlay(self._subjects[stage][0])
-
-    def _known(self) -> dict[str, Overlay]:
-        """Return the overlays that a person has made, and those that the session knows by itself."""
-        own = self._session.compiled.overlays() if self._session.compiled else []
-        return {overlay.name: overlay for overlay in own} | self._own

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
-from fxlab.graphs.nodes_by_stage import nodes_by_stage
-from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import exchanges_anything
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation import (
@@ -102,22 +100,6 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     )
 
 
-def _nodes_by_stage(session: Session) -> Made:
-    table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
-    everything = dict.fromkeys(
-        node.name for stage in map(unfolded, session.stages) for node in stage.graph.nodes
-    )
-    if table.empty:
-        return table, "No node changes at any stage."
-    differ = "differs" if len(table) == 1 else "differ"
-    return table, (
-        f"{counted(len(table), 'node')} {differ} at some stage; {len(everything) - len(table):,} the same at "
-        "every stage.\n"
-        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
-        "— gone"
-    )
-
-
 def _titles(session: Session) -> list[str]:
     return [f"{number}. {name}" for number, name in enumerate(stage_names(session.applied))]
 
@@ -185,8 +167,8 @@ def _speed(session: Session) -> Made:
 
 
 def _patterns(session: Session) -> Made:
-    assert session.compiled is not None
-    table, graphs = session.compiled.patterns(), session.compiled.pattern_graphs()
+    assert session._internals.compiled is not None
+    table, graphs = session._internals.compiled.patterns(), session._internals.compiled.pattern_graphs()
     table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
@@ -197,24 +179,9 @@ def _patterns(session: Session) -> Made:
     )
 
 
-def _kernels(session: Session) -> Made:
-    assert session.compiled is not None
-    table = session.compiled.kernels()
-    if table.empty:
-        return table, (
-            "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
-            "does with INDUCTOR_PROVENANCE=1 in the environment."
-        )
-    count = len({kernel for cell in table["kernel"] for kernel in cell.split(", ")})
-    return table, (
-        f"{counted(len(table), 'node')} of the compiler's last graph went into {counted(count, 'call')} of "
-        "kernels. A number tells calls apart, and the time is that of the whole call. Views need no kernel."
-    )
-
-
 def _on_data(session: Session) -> Made:
     found = _evaluation(session)
-    table = found.table().astype(object)
+    table = found.table.astype(object)
     return table.where(table.notna(), None), found.words
 
 
@@ -245,7 +212,7 @@ def _worst_batches(session: Session) -> Made:
 
 def _evaluation(session: Session) -> Evaluation:
     """Return the known evaluation of the data, or judge the present model on it."""
-    known = session.evaluation
+    known = session._internals.evaluation
     return session.evaluate() if known is None or known.stopped else known
 
 
@@ -258,16 +225,6 @@ STAGES = Measurement(
     index_title="Stage",
     make=summary_of_stages,
     leads="stages",
-)
-NODES_BY_STAGE = Measurement(
-    name="nodes-by-stage",
-    title="Nodes by stage",
-    about="Follows each node from the original through all passes: what it becomes, and where it ends. "
-    "Nothing is run.",
-    action="Follow the nodes",
-    busy="Following the nodes through the stages",
-    index_title="Node",
-    make=_nodes_by_stage,
 )
 COLLECTIVES = Measurement(
     name="collectives",
@@ -288,18 +245,7 @@ PATTERNS = Measurement(
     busy="Listing the patterns",
     index_title="Pattern",
     make=_patterns,
-    is_made_of=lambda session: session.compiled is not None,
-)
-KERNELS = Measurement(
-    name="kernels",
-    title="Kernels",
-    about="Runs the generated code, and lists which kernel each node went into and how long that takes. "
-    "The overlay Kernel shows the kernels.",
-    action="List the kernels",
-    busy="Listing the kernels",
-    index_title="Node",
-    make=_kernels,
-    is_made_of=lambda session: session.compiled is not None and session.compiled.has_code,
+    is_made_of=lambda session: session._internals.compiled is not None,
 )
 DATA = Measurement(
     name="data",
@@ -310,7 +256,7 @@ DATA = Measurement(
     busy="Judging each batch",
     index_title="Measure",
     make=_on_data,
-    is_made_of=lambda session: session.has_data,
+    is_made_of=lambda session: session._internals.batches is not None,
 )
 WORST_BATCHES = Measurement(
     name="worst-batches",
@@ -321,13 +267,12 @@ WORST_BATCHES = Measurement(
     index_title="Batch",
     make=_worst_batches,
     leads="batches",
-    is_made_of=lambda session: session.has_data,
+    is_made_of=lambda session: session._internals.batches is not None,
 )
 MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
     DATA,
     WORST_BATCHES,
-    NODES_BY_STAGE,
     Measurement(
         name="node-differences",
         title="Node differences",
@@ -380,6 +325,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         make=_speed,
     ),
     PATTERNS,
-    KERNELS,
 )
 """In the order of their tabs."""

@@ -13,8 +13,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 Cell: TypeAlias = "bool | float | str | list[Cell] | None"
 ColumnKind: TypeAlias = Literal[
-    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes", "stage",
-    "picture",
+    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes", "picture",
 ]  # fmt: skip
 Progress: TypeAlias = Literal["none", "pending", "ready", "failed"]
 """Nobody has asked for it, it is on its way, there, or it will not come."""
@@ -41,18 +40,14 @@ class Chart(TypedDict):
 
 
 class Table(TypedDict):
-    """In a column of kind "stage", cells have a sign and words, and then the names of nodes of that stage.
-
-    Cells of kind "picture" are graphs in the DOT language.
-    """
+    """Rows of cells; those of kind "picture" are graphs in the DOT language."""
 
     columns: list[Column]
     rows: list[list[Cell]]
     total: int
     unlinked: NotRequired[list[str]]
     """The first cells of rows that lead nowhere."""
-    leads: NotRequired[Literal["stages", "nodes", "batches"]]
-    """Rows lead to stages, or to nodes that may not be in the graph that is shown."""
+    leads: NotRequired[Literal["stages", "batches"]]
     stages: NotRequired[dict[str, int]]
     """First cell of a row -> the number of the stage that it leads to."""
     numbers: NotRequired[dict[str, int]]
@@ -178,8 +173,6 @@ class Pass(TypedDict):
     reasons: list[Reason]
     note: str
     error: PassError | None
-    isOutdated: NotRequired[bool]
-    """Whether the file that it comes from has changed since it was imported."""
 
 
 class Option(TypedDict):
@@ -202,8 +195,6 @@ class Passes(TypedDict):
     canRedo: bool
     code: NotRequired[str]
     """Python code that makes the stack again."""
-    hasFiles: NotRequired[bool]
-    """Whether passes come from files that may change."""
     fixed: NotRequired[bool]
     """Nothing can be switched: there is no kernel."""
     made: NotRequired[list[str]]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.graphs.nodes_by_stage import NodeAtStage
 from fxlab.units import counted, with_unit
 from fxlab.validation import Status, Verdict
 from fxlab.validation.cost.memory import KINDS
@@ -55,11 +54,7 @@ _ORDER = (
 
 
 def table_state(frame: pd.DataFrame, index_title: str) -> Table:
-    """Describe a table; its first column is the index of the frame.
-
-    Columns that describe nodes at stages are those of the stages from the original on; their rows lead to the
-    first stage that has the node.
-    """
+    """Describe a table; its first column is the index of the frame."""
     shown = frame.head(MOST_ROWS)
     columns: list[Column] = [
         {"name": str(n), "title": _TITLES.get(str(n), str(n)), "kind": _kind(frame[n])} for n in frame
@@ -67,14 +62,7 @@ def table_state(frame: pd.DataFrame, index_title: str) -> Table:
     columns.insert(0, {"name": "index", "title": index_title, "kind": "text"})
     values = [[_cell(value) for value in shown[name]] for name in shown]
     rows = [[clip(str(index), 400), *row] for index, *row in zip(shown.index, *values, strict=True)]
-    state: Table = {"columns": columns, "rows": rows, "total": len(frame)}
-    of_stages = [column for column in columns if column["kind"] == "stage"]
-    if of_stages:
-        firsts = (
-            next(i for i, cell in enumerate(row) if cell.change) for row in shown.itertuples(index=False)
-        )
-        state["stages"], state["leads"] = dict(zip((row[0] for row in rows), firsts, strict=True)), "nodes"
-    return state
+    return {"columns": columns, "rows": rows, "total": len(frame)}
 
 
 def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
@@ -119,16 +107,12 @@ def _kind(column: pd.Series[Any]) -> ColumnKind:
     if pd.api.types.is_numeric_dtype(column):
         return "integer" if pd.api.types.is_integer_dtype(column) else "number"
     values = column.dropna()
-    if len(values) and isinstance(values.iloc[0], NodeAtStage):
-        return "stage"
     if len(values) and all(isinstance(value, bool) for value in values):
         return "bool"
     return "text"
 
 
 def _cell(value: object) -> Cell:
-    if isinstance(value, NodeAtStage):
-        return [value.words, *(clip(name, 400) for name in value.others[:MOST_NAMES])]
     if isinstance(value, PatternPicture):
         return str(value) or None
     if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):

@@ -165,7 +165,6 @@ def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
     page.settle(inspector)
     for tab, action, answer in (
         ("Stages", "Compare the stages", "1. Merge linears"),
-        ("Nodes by stage", "Follow the nodes", "query_key_merged"),
         ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
         ("Graph difference", "Compare the graphs", "4 added"),
         ("Cost", "Measure the cost", "slowest of"),

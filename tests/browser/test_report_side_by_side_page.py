@@ -339,28 +339,13 @@ def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(
     page.context.close()
 
 
-def test_stages_and_nodes_of_the_tables_lead_to_where_they_are(browser: Browser, file: Path) -> None:
+def test_stages_of_the_table_lead_to_where_they_are(browser: Browser, file: Path) -> None:
     with checked(opened(browser, file)) as page:
         tables = page.get_by_role("region", name="Tables")
         tables.get_by_role("tab", name="Stages", exact=True).click()
         tables.get_by_role("button", name="1. Merge linears").click()
         settle(page)
         expect(stage_of(page)).to_have_value("1")
-        tables.get_by_role("tab", name="Nodes by stage").click()
-        stage_of(page).select_option("0")
-        settle(page)
-        row = tables.get_by_role("row").filter(
-            has=page.get_by_role("rowheader", name="blocks_2_key", exact=True)
-        )
-        row.get_by_role("cell").nth(2).get_by_role("button", name="query_key_merged_2").click()
-        settle(page)
-        expect(stage_of(page)).to_have_value("2")
-        expect(details_title(page)).to_have_text("query_key_merged_2")
-        expect(page.locator(".fxi-layer svg .node.fxi-selected")).to_be_in_viewport()
-        row.get_by_role("button", name="blocks_2_key").click()
-        settle(page)
-        expect(stage_of(page)).to_have_value("2")
-        expect(details_title(page)).to_have_text("blocks_2_key")
 
 
 @pytest.mark.parametrize(
@@ -372,17 +357,14 @@ def test_stages_and_nodes_of_the_tables_lead_to_where_they_are(browser: Browser,
         pytest.param("light", 800, marks=pytest.mark.weekly),
     ],
 )
-def test_everybody_can_use_the_tables_of_stages(
-    browser: Browser, file: Path, width: int, scheme: Any
-) -> None:
+def test_everybody_can_use_the_table_of_stages(browser: Browser, file: Path, width: int, scheme: Any) -> None:
     page = opened(browser, file, color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 1000})
-    for tab in ("Stages", "Nodes by stage"):
-        show_table(page, tab)
-        settle(page)
-        assert violations(page, "html") == []
-        ARTIFACTS.mkdir(exist_ok=True)
-        page.screenshot(path=ARTIFACTS / f"report-{tab.lower().replace(' ', '-')}-{scheme}-{width}.png")
+    show_table(page, "Stages")
+    settle(page)
+    assert violations(page, "html") == []
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-stages-{scheme}-{width}.png")
     page.context.close()
 
 

@@ -11,12 +11,13 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab import Inspector, Session
+from fxlab import Session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook import measuring
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.measurements import MEASUREMENTS
 
-NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches", "collectives")
+NOT_OF_ALL = ("patterns", "data", "worst-batches", "collectives")
 NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name not in NOT_OF_ALL]
 
 
@@ -194,23 +195,6 @@ def test_stages_that_cannot_be_run_are_counted(page: Page):
     state = measured(page, "stages")
     assert "Outputs are not compared: the session has no inputs" in state["text"]
     assert "status" not in {column["name"] for column in state["table"]["columns"]}
-
-
-def test_nodes_are_followed_through_the_stages(page: Page):
-    page.switches(FUSE, True)
-    page.switches(MERGE, True)
-    table = measured(page, "nodes-by-stage")["table"]
-    rows = {row[0]: row[1:] for row in table["rows"]}
-    assert [column["kind"] for column in table["columns"]] == ["text", "stage", "stage", "stage"]
-    assert rows["stem_norm"] == [["·"], ["→", "stem_conv"], ["→", "stem_conv"]]
-    assert rows["query_key_merged"] == [[""], [""], ["+"]]
-    assert rows["head_query"][2] == ["≠ op, target, arguments →", "query_key_merged"]
-    later = {"query_key_merged": 2, "evaluation_mode": 1}
-    assert table["stages"] == {name: later.get(name, 0) for name in rows}
-    assert "unlinked" not in table
-    page.switches(FUSE, False)
-    page.switches(MERGE, False)
-    assert measured(page, "nodes-by-stage")["text"] == "No node changes at any stage."
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")

@@ -1,16 +1,11 @@
 """A pass that is defined anew wins over the former one of its name."""
 
-import importlib
-import sys
-import textwrap
-
 import pytest
 import torch
 from torch import nn
 
 import fxlab
-from fxlab import Session, Transformation, TransformationError, from_callable, from_pattern
-from fxlab.session.definitions import modules_of
+from fxlab import Session, TransformationError, from_callable, from_pattern
 
 
 class Net(nn.Module):
@@ -58,7 +53,7 @@ def test_adding_or_applying_the_new_one_exchanges_the_former_and_keeps_it_on():
     assert called(session) is torch.tanh
     new = defined("torch.sin")()
     session.add(new)
-    assert session.find("relu-to") is new
+    assert session.passes["relu-to"] is new
     assert called(session) is torch.sin
     session.apply(defined("torch.cos")())
     assert called(session) is torch.cos
@@ -77,10 +72,10 @@ def test_one_that_was_removed_is_the_new_one_when_it_is_added_again():
 def test_a_new_definition_that_raises_leaves_the_session_as_it_was():
     session = Session(Net(), X, passes=[defined()()])
     session.apply("relu-to")
-    former = session.find("relu-to")
+    former = session.passes["relu-to"]
     with pytest.raises(TransformationError, match="no_such"):
         session.add(defined(extra="node.no_such.thing")())
-    assert session.find("relu-to") is former
+    assert session.passes["relu-to"] is former
     assert called(session) is torch.tanh
 
 
@@ -128,59 +123,3 @@ def test_a_pass_with_other_arguments_still_needs_a_name():
     session = Session(Net(), X, passes=[fxlab.MergeLinears()])
     with pytest.raises(ValueError, match="offered already"):
         session.add(fxlab.MergeLinears().exclude("relu"))
-
-
-def test_reload_imports_changed_files_and_keeps_what_is_excluded(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    file = tmp_path / "my_passes.py"
-    source = textwrap.dedent(
-        """
-        import torch
-        from fxlab.rewriting import RewritePass
-
-        class ToOther(RewritePass):
-            def match(self, facts):
-                yield from facts.graph_module.graph.find_nodes(op="call_function", target=torch.relu)
-
-            def rewrite(self, node, edit):
-                edit.change(node, target=torch.TARGET)
-                return node
-        """
-    )
-    file.write_text(source.replace("TARGET", "tanh"))
-    module = importlib.import_module("my_passes")
-    try:
-
-        class Twice(nn.Module):
-            def forward(self, x):
-                return torch.relu(x) * torch.relu(x + 1)
-
-        session = Session(Twice(), X, passes=[module.ToOther()])
-        session.apply("to-other")
-        session.exclude("to-other", "relu")
-        assert session.outdated == ()
-        file.write_text(source.replace("TARGET", "sin"))
-        assert session.outdated == ("to-other",)
-        assert session.reload() == ("to-other",)
-        assert session.outdated == ()
-        targets = [str(node.target) for node in session.graph_module.graph.nodes]
-        assert any("sin" in target for target in targets)
-        assert session.excluded("to-other") == (("relu",),)
-        assert session.graph_module.graph.find_nodes(op="call_function", target=torch.relu)
-    finally:
-        del sys.modules["my_passes"]
-
-
-def test_only_files_of_others_are_imported_again():
-    of_torch = from_callable(torch.fx.symbolic_trace)
-    assert modules_of(fxlab.MergeLinears()) == modules_of(of_torch) == set()
-    assert modules_of(defined()()) == {"a_cell"}
-
-
-def test_reload_without_changes_changes_nothing():
-    session = Session(Net(), X)
-    before = session.graph_module
-    assert session.reload() == ()
-    assert session.graph_module is before
-    assert isinstance(session.passes[0], Transformation)

@@ -55,7 +55,6 @@ function rounded(value: number, digits: number): number {
 export function cellText(value: Cell, kind: ColumnKind): string {
   if (value === null || kind === "picture") return "";
   if (Array.isArray(value)) {
-    if (kind === "stage") return stageWords(value);
     if (kind === "nodes") return value.map(String).join(", ");
     return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   }
@@ -89,17 +88,9 @@ export function barLength(value: Cell, kind: ColumnKind): number | null {
   return value <= EXACT ? 0 : Math.min(1, 1 - Math.log10(value) / Math.log10(EXACT));
 }
 
-/**
- * Returns what a node is at a stage: a sign, in what it differs, and the names of those that stand for it.
- */
-function stageWords([words, ...names]: Cell[]): string {
-  return [String(words), names.map(String).join(", ")].filter(Boolean).join(" ");
-}
-
 /** Returns a cell's complete value, for copying and for hovering. */
 export function cellValue(value: Cell, kind?: ColumnKind): string {
   if (value === null || kind === "picture") return "";
-  if (kind === "stage" && Array.isArray(value)) return stageWords(value);
   if (Array.isArray(value)) return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   return String(value);
 }

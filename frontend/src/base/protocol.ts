@@ -246,7 +246,7 @@ export interface State {
 /** What a person wants of the session; whoever has the model does it. */
 export const FOR_SESSION = [
   ...(["toggle", "set-option", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
-  ...(["reload", "move", "add", "remove", "undo", "redo", "reset"] as const),
+  ...(["move", "add", "remove", "undo", "redo", "reset"] as const),
   ...(["refresh", "judge", "measure", "open-batch"] as const),
 ];
 export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
@@ -255,7 +255,7 @@ export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
 export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 
 /** Of a file that the kernel writes. */
-export type FileSuffix = "pdf" | "dot" | "graphml" | "json";
+export type FileSuffix = "pdf" | "dot";
 
 /** What a person wants to see; the page does it. */
 export type ToViewer =

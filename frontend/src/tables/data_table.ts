@@ -15,7 +15,7 @@ import {
 } from "@tanstack/table-core";
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 
-import { debounce, fill, h, icon, nodeLink } from "../base/dom";
+import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, grouped, isNumeric } from "../base/format";
 import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/wire";
@@ -182,9 +182,7 @@ export class DataTable {
       h(
         "table",
         {
-          class: table.columns.some(({ kind }) => kind === "stage")
-            ? "fxi-table fxi-table-of-stages"
-            : "fxi-table",
+          class: "fxi-table",
         },
         h("thead", [h("tr", [table.columns.map((column, i) => this.header(column.title, i))])]),
         h("tbody", [shown.map((row) => this.row(row))]),
@@ -227,7 +225,6 @@ export class DataTable {
   private row(row: Cell[]): HTMLElement {
     const { columns, unlinked, stages, numbers } = this.table!;
     const name = String(row[0] ?? "");
-    const firstStage = columns.findIndex(({ kind }) => kind === "stage");
     const goTo = this.jump;
     const jump =
       goTo && !unlinked?.includes(name) ? (): void => goTo(name, (stages ?? numbers)?.[name]) : null;
@@ -238,16 +235,14 @@ export class DataTable {
       const content: Node | Node[] | string =
         i === 0 && jump
           ? h("button.fxi-link", { title: `Go to ${name}`, onclick: jump }, text)
-          : kind === "stage" && goTo
-            ? stageCell(cell, (node) => goTo(node, i - firstStage))
-            : kind === "picture" && this.layOut && cell !== null
-              ? pictureButton(name, String(cell), this.layOut)
-              : kind === "bool" && cell !== null
-                ? h("span", { class: `fxi-yes-no ${cell === true ? "fxi-good" : "fxi-muted"}` }, [
-                    icon(cell === true ? "check" : "close"),
-                    text,
-                  ])
-                : text;
+          : kind === "picture" && this.layOut && cell !== null
+            ? pictureButton(name, String(cell), this.layOut)
+            : kind === "bool" && cell !== null
+              ? h("span", { class: `fxi-yes-no ${cell === true ? "fxi-good" : "fxi-muted"}` }, [
+                  icon(cell === true ? "check" : "close"),
+                  text,
+                ])
+              : text;
       const tag = i === 0 ? "th" : "td";
       const shown = h(
         tag,
@@ -258,8 +253,6 @@ export class DataTable {
         },
         content,
       );
-      if (kind === "stage" && i > firstStage && text === cellText(row[i - 1] ?? null, kind))
-        shown.classList.add("fxi-cell-as-before");
       if (bar !== null) shown.style.setProperty("--share", String(bar));
       return shown;
     });
@@ -274,16 +267,6 @@ export class DataTable {
       cells,
     );
   }
-}
-
-/** Returns what a node is at a stage, with the nodes that stand for it as links. */
-function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
-  const [words, ...names] = Array.isArray(cell) ? cell.map(String) : [String(cell ?? "")];
-  const links = names.map((name) => nodeLink(name, () => jump(name)));
-  return [
-    document.createTextNode(words ?? ""),
-    ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link]),
-  ];
 }
 
 /** Shows the picture of a row in a row below it, and takes it away again. */

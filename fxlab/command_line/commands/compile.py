@@ -72,7 +72,7 @@ def run_script(script: str, arguments: Sequence[str], *, is_module: bool) -> Scr
 
 @contextmanager
 def _as_main_program(script: str, arguments: Sequence[str], *, is_module: bool) -> Iterator[None]:
-    """Let a script find its arguments, and modules in its folder."""
+    """Set the arguments of a script, and make modules in its folder importable."""
     folder = os.getcwd() if is_module else os.path.dirname(os.path.abspath(script))
     argv, sys.argv = sys.argv, [script, *arguments]
     if not sys.flags.safe_path:
@@ -168,9 +168,6 @@ def _answer(
             "report": None,
             "remarks": list(record.remarks),
         }
-        if judge:
-            told = (words for one in record.sessions.values() for words in one.operator_remarks)
-            facts["remarks"] += dict.fromkeys(told)
         with progress.step("write"):
             if output and record.sessions:
                 facts["report"] = _written(options, record, output, command, ended)
@@ -191,7 +188,7 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
     for name, session in record.sessions.items():
         with progress.step(name):
             found.append(verdict_words(session, judge=judge))
-    table = record.table()
+    table = record.table
     table.insert(len(table.columns) - 2, "verdict", [words for words, _, _ in found])
     table.insert(len(table.columns) - 2, "reason", ["" if agrees else reason for _, agrees, reason in found])
     agree = [agrees for _, agrees, _ in found]
@@ -237,7 +234,7 @@ def _written(
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
         if not output.endswith(".html"):
-            output = str(record.write_texts(output) / "report.html")
+            output = str(record.write(output) / "report.html")
         report_several(
             record.sessions,
             output,

@@ -83,7 +83,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let compiled code be compiled; nothing in it is seen."""
+        """Run compiled code without recording anything inside."""
         return True
 
     def __init__(
@@ -158,7 +158,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def calling(self, path: str, cls: str) -> Iterator[None]:
-        """Let the operations of a block belong to a call of a module."""
+        """Attribute operations recorded in this block to a call of a module."""
         before = self._call
         self.run.calls.append((path, cls, before))
         self._call = len(self.run.calls) - 1
@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def at(self, call: int, line: str) -> Iterator[None]:
-        """Let the operations of a block belong to a call that is there already, and to source lines."""
+        """Attribute operations recorded in this block to an existing call and its source line."""
         self._node_place = call, self._line_number((line,), lambda: line)
         try:
             yield

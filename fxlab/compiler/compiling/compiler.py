@@ -220,7 +220,7 @@ class Compiler:
         try:
             with RestoringStack(generators_kept(), self._state_kept(args, kwargs)) as stack:
                 if generates:
-                    self.remarks += stack.enter_context(generating(recorder.kernels))
+                    stack.enter_context(generating())
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}

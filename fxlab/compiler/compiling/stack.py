@@ -10,17 +10,13 @@ from typing import Any, NoReturn, TypeAlias
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
-from fxlab.compiler.code.kernel_times import seconds_of_kernels
-from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.options.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.call_record import DRAWS_OTHERWISE
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.model_state import state_kept
 from fxlab.models.naming import give_naming, new_naming
-from fxlab.models.running import needs_gradients, run
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.inductor_patterns import Tried
 from fxlab.transformations.journal.name_order import merged_order
@@ -159,42 +155,6 @@ class CompilerStack:
         self._note_draws(module)
         ensure_picklable(module)
         return module
-
-    def kernels(self, entries: Entries) -> dict[str, dict[str, list[str]]]:
-        """Return, by stack and by the name of a node in stages, the kernels that it went into."""
-        recording = self._generated(entries)
-        found: dict[str, dict[str, list[str]]] = {}
-        for stack in recording.stacks.values():
-            into: dict[str, list[str]] = {node.name: [] for node in stack.last.graph.nodes}
-            names = {name: self._frame.name_of(stack.last, name) for name in into}
-            for kernel, nodes in stack.kernels.items():
-                for node in nodes:
-                    into.setdefault(node, []).append(kernel)
-            found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
-        return found
-
-    def seconds_of_kernels(self, entries: Entries, rounds: int) -> dict[str, dict[str, float]]:
-        """Run the generated code, and return the seconds of each call of a kernel, by stack."""
-        stacks = self._generated(entries).stacks.values()
-        files = {stack.name: stack.code_file for stack in stacks if stack.code_file}
-        if self.inputs is None or not files:
-            return {}
-        code, inputs = self.code(entries), self.inputs
-        with state_kept(code):
-            seconds = seconds_of_kernels(
-                {*files.values()}, lambda: run(code, inputs, gradients=needs_gradients(code)), rounds
-            )
-        return {name: seconds[file] for name, file in files.items() if file in seconds}
-
-    def lowered(self, entries: Entries) -> dict[str, LoweredGraph]:
-        """Return, by stack, the last graphs that code was generated for with some passes on."""
-        stacks = self._generated(entries).stacks
-        kinds = [kind for kind in stacks if kind != WHOLE] or [WHOLE]
-        found = {}
-        for kind in kinds:
-            inputs = {slot.name: slot.value for slot in self._frame.inputs(kind)}
-            found[stacks[kind].name] = LoweredGraph(self._frame.module(stacks[kind].last, kind), inputs)
-        return found
 
     def _generated(self, entries: Entries) -> Recording:
         """Return the recording of a compile with code, with some passes on and all others off."""

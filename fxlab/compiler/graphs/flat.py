@@ -261,7 +261,7 @@ class Frame:
         graph.output(tuple(values))
 
     def _with_gradients(self, slots: Mapping[Node, Slot | None], copies: dict[Node, Node]) -> dict[str, Node]:
-        """Let values that there are gradients of be leaves, also where they run in another dtype."""
+        """Make values that have gradients leaves, also where they run in another dtype."""
         wanted = {self._slots[place].name for place in self._gradients}
         leaves = {}
         for node, known in slots.items():

@@ -55,7 +55,7 @@ def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str,
 
 
 def fill_module_stacks(made: Iterable[Node]) -> None:
-    """Let nodes that the compiler has made of no other belong where their first users, or inputs, belong."""
+    """Attribute nodes that the compiler made from no other to the module of their first users or inputs."""
     calls = [node for node in made if node.op.startswith("call")]
     for nodes, others in ((reversed(calls), "users"), (calls, "all_input_nodes")):
         for node in nodes:

@@ -22,7 +22,7 @@ from fxlab.tracing.model_code.exchanged_code import exchanged_code
 def listening_to_passes(
     listener: PassRecorder, functions: Sequence[types.FunctionType] = ()
 ) -> Iterator[list[str]]:
-    """Let a listener hear of the outermost passes that this thread runs inside, ``functions`` among them.
+    """Report the outermost passes that this thread runs in the block to a listener, ``functions`` included.
 
     Gives the parts that it cannot hear of with this torch, in words.
     """

@@ -67,7 +67,7 @@ class Pipeline:
         self.at = weakref.ref(graph_module)
 
     def finish(self) -> None:
-        """Let go of the graphs of others."""
+        """Release the graphs of others."""
         for snapshot in (self.stack.first, *(step.after for step in self.stack.steps)):
             snapshot.state.finish()
         self._values = _Values(self._values.remarks)

@@ -107,10 +107,6 @@ class Stack:
     steps: list[Step] = field(default_factory=list)
     has_gradients: bool = False
     """Whether it ends with the graph of outputs and gradients, which is then split."""
-    kernels: dict[str, Sequence[str]] = field(default_factory=dict)
-    """By the name of a kernel of the generated code, the nodes of the last graph that went into it."""
-    code_file: str = ""
-    """The file of the generated code; empty if it is not known."""
 
     @property
     def name(self) -> str:
@@ -188,7 +184,7 @@ class Recorder:
         self.modules_read, self._waiting = modules, graph_module
 
     def finish(self) -> None:
-        """Let go of the compiler's own graphs, when the compile is over."""
+        """Release the compiler's graphs when the compile is over."""
         self.story.number_graphs([recording.compile for recording in self.recordings])
         for recording in self.recordings:
             for stack in recording.stacks.values():
@@ -272,11 +268,6 @@ class Recorder:
         """Note the code of the graph that Dynamo captured last."""
         self._recording.code = code
 
-    def kernels(self, found: Mapping[str, Sequence[str]], file: str) -> None:
-        """Note the kernels of the graph whose passes ran last, and the file of its code."""
-        self._now.kernels.update(found)
-        self._now.code_file = file
-
     def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
         """Note the patterns of the pass."""
         self._step.patterns += [pattern for pattern in patterns if pattern not in self._step.patterns]
@@ -338,7 +329,7 @@ class Recorder:
             joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
     def _border(self, graph_module: GraphModule) -> None:
-        """Take the graph of ATen operators for the successor of Dynamo's."""
+        """Record the ATen graph as the step after Dynamo's graph."""
         fixed = "it writes the graph in ATen operators, which all that follows works on"
         after = Snapshot(graph_module, self._dialect, self._made)
         self._now.steps.append(Step(BORDER, self._now.last, after, fixed))
@@ -393,7 +384,7 @@ def _unwatch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], 
 
 
 class Guarded:
-    """Calls a listener until it raises, which is a remark, and then returns ``answers`` for it."""
+    """Forwards calls to a listener. After its first exception, records a remark and returns ``answers``."""
 
     def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:
         self._listener, self._remarks, self._answers = listener, remarks, answers

@@ -38,7 +38,7 @@ class State:
     __hash__ = None  # type: ignore[assignment]
 
     def finish(self) -> None:
-        """Let go of the nodes, when the compile is over."""
+        """Release the nodes when the compile is over."""
         _ = self.words
         self._nodes = []
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
+from fxlab.compiler.code.hooks import ahead_of_time_code
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
@@ -31,7 +31,7 @@ _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 
 @contextmanager
 def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list[str]]:
-    """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
+    """Report all that ``torch.compile`` does for code that this thread runs in the block to a listener.
 
     Caches of compiled graphs are not read while something is compiled, as a cached graph goes through no
     pass. Backward graphs are compiled at once. The story is that of all threads. Gives the parts that it
@@ -48,7 +48,6 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
         patches.around("torch._dynamo.backends.common:aot_autograd", around.parts, lost)
         lost = "What AOTInductor compiles is not seen"
         patches.around("torch._inductor.compile_fx:compile_fx_aot", around.ahead_of_time, lost)
-        hear_kernels(patches, listener.kernels, lost="Kernels are not told")
         lost = "Graphs that a cache on disk has go through no pass, and are not seen"
         cached = "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache._lookup"
         patches.around(cached, around.cached_whole, lost)

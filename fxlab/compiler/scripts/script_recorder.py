@@ -78,7 +78,7 @@ class ScriptRecorder(Recorder):
         self._compiles = False
 
     def _begin_graph(self, graph_module: GraphModule) -> None:
-        """Go on with the graph of Dynamo if the backend has given it on, else begin with another one."""
+        """Continue Dynamo's graph if the backend passed it on; else start the recording of a new one."""
         if self._waits:
             self._waits = False
             names = [[node.name for node in g.nodes] for g in (self._now.first.graph, graph_module.graph)]

@@ -2,58 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import os
-from abc import ABCMeta
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import positive_int, unexpected
+from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
-from fxlab.compiler.compiling.stack import CompilerStack, Entries
-from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.recording.recorder import Step
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
-from fxlab.node_info import line_of, target_text
-from fxlab.other_names import nearest
-from fxlab.overlays import Overlay
-from fxlab.session.offer import PassOrName
+from fxlab.hints import nearest
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
+from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class _Recorded(ABCMeta):
-    """The class of a class that is called with a model, too, and then compiles it."""
-
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        if args and isinstance(args[0], CompilerStack):
-            return super().__call__(*args, **options)
-        return import_module("fxlab").compile_session(*args, **options)
-
-
-class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
+class CompileSession(SwitchedCompile, Told):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
-    Called with a model, it is :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes
-    one takes this too.
+    It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
 
     Parameters
     ----------
     model, inputs, **options
-        As for :func:`fxlab.compile_session`.
+        As for :func:`fxlab.compiler.compile_session`.
 
     Attributes
     ----------
@@ -66,9 +45,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         As given.
     """
 
-    @property
-    def compiled(self) -> CompileSession:
-        """The session itself."""
+    def _as_compiled(self) -> CompileSession:
         return self
 
     @property
@@ -94,7 +71,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
-        self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
+        self, pass_: Pass | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
         """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.
 
@@ -108,11 +85,11 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             As for :meth:`fxlab.Session.verdict`.
         """
         try:
-            return self._with_operators(self._verdict(pass_, variants=variants, gradients=gradients))
+            return self._verdict(pass_, variants=variants, gradients=gradients)
         except NothingReturnedError:  # as Dynamo's graph after a break may
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
-    def _verdict(self, pass_: PassOrName | None, *, variants: Variants, gradients: bool) -> Verdict:
+    def _verdict(self, pass_: Pass | None, *, variants: Variants, gradients: bool) -> Verdict:
         capture = self._compiled.compiler.capture
         if pass_ == CAPTURE:
             return self._same_capture() if capture is None else capture
@@ -140,45 +117,8 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         words = "every bit that the model returns and writes is the same as where Dynamo's graphs compute it"
         return Verdict(Status.SAME_BITS, words, None, {})
 
-    def _with_operators(self, verdict: Verdict) -> Verdict:
-        """Note which custom operators break their declarations, as compiled code is wrong because of them."""
-        words = self.operator_remarks
-        if not words:
-            return verdict
-        return replace(verdict, notes=verdict.notes + words, reason=f"{' '.join(words)} {verdict.reason}")
-
-    @cached_property
-    def _operator_mistakes(self) -> list[OperatorMistake]:
-        if not isinstance(self.inputs, Mapping):
-            return []
-        try:
-            return operator_mistakes(self.original, self.inputs)
-        except Exception:  # a model may raise anything: then there is no verdict either
-            return []
-
-    @property
-    def operator_remarks(self) -> tuple[str, ...]:
-        """The mistakes of :meth:`custom_operators`, in words."""
-        return tuple(map(str, self._operator_mistakes))
-
     @in_turn
-    def custom_operators(self) -> pd.DataFrame:
-        """List custom operators that do something else than their fake results and schemas promise.
-
-        The graph runs on the inputs of the session, and each operator that is not torch's own is compared
-        with its ``register_fake`` and its ``mutates_args``. Inductor generates code according to these.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each mistake, indexed by ``node``: the ``operator``, the ``mistake`` in words, and the
-            ``place`` (file and line) of the call.
-        """
-        rows = [(one.node, one.operator, one.mistake, one.place) for one in self._operator_mistakes]
-        return pd.DataFrame(rows, columns=["node", "operator", "mistake", "place"]).set_index("node")
-
-    @in_turn
-    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell where the patterns of a pass have matched, or nearly; see :meth:`fxlab.Session.explain`."""
         if isinstance(pass_, str) and pass_ in self.unchanged:
             return self._explained_unchanged(pass_)
@@ -191,7 +131,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return {name: table for name, table in tables.items() if len(table)}
 
     @in_turn
-    def patterns(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def patterns(self, pass_: Pass | None = None) -> pd.DataFrame:
         """List the patterns of the compiler's passes, as they are registered with this torch.
 
         Parameters
@@ -216,9 +156,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return patterns_table(self._tried(pass_))
 
     @in_turn
-    def pattern_graphs(
-        self, pattern: str | None = None, *, pass_: PassOrName | None = None
-    ) -> list[GraphModule]:
+    def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
         An operator that may be one of several is the first of them, a list of any length has one element, and
@@ -233,7 +171,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
-        self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
+        self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
         """Tell how far patterns match at a node, and the reason of a failure, as of the time the pass ran.
 
@@ -276,7 +214,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return found
         return not_tried(tried, nodes[name], pattern)
 
-    def _tried(self, pass_: PassOrName | None) -> list[Tried]:
+    def _tried(self, pass_: Pass | None) -> list[Tried]:
         tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
         if pass_ is None:
             return tried
@@ -294,9 +232,9 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
         Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
         judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
-        the share of scheduling, fusion and code generation in the error. :meth:`kernels` tells which kernel
-        each node went into. It takes as long as ``torch.compile`` does, again after each change of the stack;
-        ``session.revert("compiled code")`` ends that.
+        the share of scheduling, fusion and code generation in the error. It takes as long as
+        ``torch.compile`` does, again after each change of the stack; ``session.revert("compiled code")`` ends
+        that.
 
         Raises
         ------
@@ -313,99 +251,6 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             self._go_to(replace(switches, on=switches.on | {CODE}))
         else:
             self.apply(CODE)
-
-    @in_turn
-    def kernels(self, *, rounds: int = 5) -> pd.DataFrame:
-        """Tell which kernel of the generated code each node of the compiler's last graph went into.
-
-        Parameters
-        ----------
-        rounds
-            The number of runs that ``time`` is the median of, after one that is not measured.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, its
-            ``kernel``, several where it is computed in each of them, the ``time`` that this call takes as a
-            whole, with all that it computes (seconds, launch included; NaN if it was not measured), and
-            ``place`` (file and line) and ``code`` of the line that it comes from. A number tells calls of one
-            kernel apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
-            ``INDUCTOR_PROVENANCE=1`` is in its environment.
-
-        Raises
-        ------
-        TypeError
-            If ``rounds`` is not an integer.
-        ValueError
-            If it is not positive, or no code was generated: see :meth:`generate_code`.
-        """
-        positive_int(rounds, "rounds")
-        entries = self._entries_of_code("kernels")
-        found = self._compiled.kernels(entries)
-        seconds = self._compiled.seconds_of_kernels(entries, rounds)
-        graphs = (session.graph_module.graph.nodes for session in self.graphs.values())
-        lines = {node.name: line_of(node) for nodes in graphs for node in nodes}
-        lines |= {node.name: line_of(node) for stage in self.stages for node in stage.graph.nodes}
-
-        def time_of(stack: str, kernels: Iterable[str]) -> float:
-            return sum(seconds.get(stack, {}).get(kernel, math.nan) for kernel in kernels)
-
-        rows = [
-            (node, stack, ", ".join(kernels), time_of(stack, kernels), *lines.get(node, ("", "")))
-            for stack, nodes in found.items()
-            for node, kernels in nodes.items()
-        ]
-        columns = ["node", "stack", "kernel", "time", "place", "code"]
-        return pd.DataFrame(rows, columns=columns).set_index("node")
-
-    def _entries_of_code(self, asked: str) -> Entries:
-        """Return the passes that code was generated for."""
-        if not self.has_code:
-            raise ValueError(f"{asked}: no code was generated. Do that first: session.generate_code().")
-        return self._entries(self._switches)
-
-    @in_turn
-    def lowerings(self) -> pd.DataFrame:
-        """Judge the generated code of each operator by itself, against ATen's kernel for it.
-
-        Both run on the values that ATen's kernels compute, so that no mistake is passed on. The calls become
-        one graph whose code is generated once; passes do not run again. Where ``compiled code`` is different,
-        :func:`fxlab.bisect` says which of these makes it so: one may round worse by itself and do no harm.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each call that Inductor generates code for, those first whose error is the largest
-            multiple (``ratio``) of that of ATen's kernel: the ``stack``, the ``operator``, its relative
-            ``error``, and ``place`` and ``code`` of the line that it comes from. The ratio is 1 where every
-            bit is the same, and infinite where other integers, NaNs or infinities come out. Views, writes in
-            place and random numbers are not there. Indexed by ``node``.
-
-        Raises
-        ------
-        ValueError
-            If no code was generated: see :meth:`generate_code`.
-        """
-        rows = []
-        for stack, graph in self._compiled.lowered(self._entries_of_code("lowerings")).items():
-            for one in graph.lowerings():
-                called = stack, target_text(one.node)
-                rows.append((one.node.name, *called, one.ratio, one.error, *line_of(one.node)))
-        columns = ["node", "stack", "operator", "ratio", "error", "place", "code"]
-        table = pd.DataFrame(rows, columns=columns).set_index("node")
-        return table.sort_values("ratio", ascending=False, kind="stable")
-
-    def overlays(self) -> list[Overlay]:
-        """Return the overlays of its graphs besides those of all sessions: the kernels, by node."""
-        if not self.has_code:
-            return []
-        values = defaultdict[str, list[str]](list)
-        for nodes in self._compiled.kernels(self._entries(self._switches)).values():
-            for node, kernels in nodes.items():
-                values[node] += kernels
-        texts = {node: ", ".join(kernels) for node, kernels in values.items()}
-        return [Overlay("kernel", texts, title="Kernel")] if texts else []
 
     def addable(self) -> tuple[Transformation, ...]:
         """Return the passes that can be added to the stack besides those of any session."""
@@ -448,21 +293,22 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             f"# {own} yours: what the session was made of.",
             "import fxlab",
             "",
-            f"session = fxlab.compile_session(model, inputs{words}){which}",
+            f"session = fxlab.compiler.compile_session(model, inputs{words}){which}",
         ]
         lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
-                lines += ["session.generate_code()"] if self.is_on(pass_) else []
-            elif not self.is_on(pass_):
+                lines += ["session.generate_code()"] if self._internals.is_on(pass_) else []
+            elif not self._internals.is_on(pass_):
                 lines.append(f"session.revert({pass_.name!r})")
             lines += [
-                f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)
+                f"session.exclude({pass_.name!r}, {candidate[0]!r})"
+                for candidate in self._internals.excluded(pass_)
             ]
         return "\n".join([*lines, ""])
 
     def __repr__(self) -> str:
-        on = sum(map(self.is_on, self.passes))
+        on = sum(map(self._internals.is_on, self.passes))
         return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
 
 

@@ -95,7 +95,7 @@ def _check_code(program: ExportedProgram) -> None:
 
 
 def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield inputs; torch.export takes a tensor that is given twice for one input, whatever each is later."""
+    """Yield the inputs, copying repeated tensors: torch.export would merge the same tensor into one input."""
     seen = set[int]()
     for tensor in tensors:
         yield tensor.detach().requires_grad_(tensor.requires_grad) if id(tensor) in seen else tensor

@@ -275,7 +275,7 @@ def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
 
 
 def weights_by_gradient(graph: fx.Graph, backward: frozenset[fx.Node]) -> frozenset[fx.Node]:
-    """Return the inputs that a flat step returns gradients of, in their order; none if shapes do not tell."""
+    """Return the inputs whose gradients a flat step returns, in order; empty if shapes are ambiguous."""
     gradients = [node for node in returned_nodes(graph) if node in backward]
     inputs = iter(graph.find_nodes(op="placeholder"))
     found = []

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _limit(seconds: float) -> None:
-    """Let the system end this process when the parent died in the middle of a layout that never ends."""
+    """Ask the system to end this process if its parent dies during a layout that never ends."""
     if hasattr(signal, "alarm"):
         signal.alarm(ceil(seconds) + 5 if seconds else 0)
 

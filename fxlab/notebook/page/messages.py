@@ -49,7 +49,7 @@ MESSAGES: dict[str, Message] = {}
 
 
 def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Method], _Method]:
-    """Let a method answer messages of a type; their fields are its parameters, of the annotated types."""
+    """Register a method for messages of a type; their fields are its annotated parameters."""
 
     def register(method: _Method) -> _Method:
         _, *parameters = inspect.signature(method).parameters.values()

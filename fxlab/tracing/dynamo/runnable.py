@@ -25,4 +25,6 @@ def runnable(graph_module: GraphModule) -> Callable[..., Any]:
                 node.target = checkpoint
             protect(module.graph, always=True)
             module.recompile()
+            # Dynamo's modules write their code when they are called, which costs each call.
+            assert module.code
     return result.forward

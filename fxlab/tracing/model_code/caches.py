@@ -36,7 +36,7 @@ _OF_RUNS: tuple[type[Any], ...] = (torch.Tensor, torch.SymInt, torch.SymFloat, t
 def caches_bypassed(
     model: nn.Module, around: Surroundings, made: TensorsMade | None = None
 ) -> Iterator[None]:
-    """Let functions around a model compute each result again, for this thread.
+    """Bypass the caches of functions around a model, for this thread.
 
     Functions from the files of its modules always do so. Others do if they receive tensors, modules or sizes;
     otherwise they may be slow and called again and again. ``around``: the Python around the model. ``made``:

@@ -59,5 +59,5 @@ class TensorsMade:
         return not is_known and any(other is tensor for other in gc.get_objects())
 
     def allow(self, value: Any) -> None:
-        """Let the tensors inside a value be constants: it is computed once, as for the model."""
+        """Register the tensors inside a value as constants: it is computed once, as in the model."""
         self._others += [tensor for _, tensor in tensors_inside(value)]

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def exchanged_code(function: FunctionType, call: Callable[..., Any]) -> Iterator[None]:
-    """Let another function make the calls of a function, under every name that a module knows it by.
+    """Route calls of a function through another one, under each name that a module has for it.
 
     ``function``: the function, whose ``__code__`` is exchanged. ``call``: receives the function, a callable
     that runs its own code, and its positional and keyword arguments.

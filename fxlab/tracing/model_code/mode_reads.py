@@ -84,7 +84,7 @@ class ModeReads:
         return bool(self._written) and not self._written.isdisjoint(module.modules())
 
     def end(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._paths.clear()
         self._written.clear()
 

@@ -53,7 +53,7 @@ def _equal(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _hash(original: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Let the model look a size up, by the number that it is; to torch it stays without a hash."""
+    """Hash a size by its number when the model's code looks it up; torch still sees it unhashable."""
     return lambda size: hash(as_python_number(int, size)) if is_asked_by_own_code() else original(size)
 
 

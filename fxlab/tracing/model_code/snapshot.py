@@ -216,7 +216,7 @@ class Snapshot:
 
 
 def _goes_on(value: Any) -> bool:
-    """Tell whether a value gives something else each time; a graph refuses torch's generators by itself."""
+    """Return whether reading the value changes it (iterators). Generators of torch are refused elsewhere."""
     return is_used_up(value) or (is_generator(value) and not is_a(value, torch.Generator))
 
 

@@ -40,7 +40,7 @@ _CURRENT: list[tuple[nn.Module, Surroundings]] = []
 
 @contextmanager
 def run_alone(model: nn.Module) -> Iterator[Surroundings]:
-    """Let no other thread record a model until the block ends, and keep the Python around this one.
+    """Lock recording for this thread until the block ends, and keep the Python around the model.
 
     Torch itself is changed while a model is recorded, and the age of a tensor tells whether it is of the run.
     """

@@ -63,7 +63,7 @@ def arguments_of(function: str, query: torch.Tensor) -> list[torch.Tensor]:
 
 
 def indexed_by_tensors(graph: Graph) -> None:
-    """Let a graph index as it was written: undo the replacement that torch makes while it traces."""
+    """Index as the source does: undo the replacement that torch makes while it traces."""
     for node in graph.nodes:
         if isinstance(node.target, AutogradFunction) and node.target.__name__ == "ModIndex":
             tensor, index = node.args

@@ -19,7 +19,7 @@ _is_on = torch.is_grad_enabled  # another stands under this name while a model i
 
 @contextmanager
 def gradients_turned_on_seen(run: Run) -> Iterator[None]:
-    """Let the graph turn gradients on where the model does, and leave them as they were behind that.
+    """Turn gradients on in the graph where the model does, and restore the mode after that.
 
     A graph is recorded with gradients on, and may run without them. Regions without gradients need no such
     nodes, since their results are detached.

@@ -188,7 +188,7 @@ class Recording:
         return detached
 
     def _detach_viewed(self, view: Node) -> None:
-        """Let a view that is written without gradient be one of a value without history."""
+        """Before a write under no_grad to a view, detach the viewed tensor in the graph."""
         while may_alias(view) and computes(view) != "detach":
             viewed = view.all_input_nodes[0]
             if viewed in self._without_grad:
@@ -244,12 +244,12 @@ class Recording:
     # Which node stands for which value.
 
     def bind_input(self, value: Any, placeholder: Node) -> None:
-        """Let a placeholder stand for an input."""
+        """Map an input to its placeholder."""
         placeholder.meta["val"] = self._value_in_meta(value)
         self.bind(value, placeholder, ())
 
     def bind(self, value: Any, node: Node, path: Path) -> None:
-        """Let a node stand for a value, and for the tensors and numbers inside."""
+        """Map a value, and the tensors and numbers inside, to a node."""
         if isinstance(value, torch.Tensor):
             self.nodes[value] = (node, path) if path else node
             for dim, size in enumerate(value.shape):
@@ -434,6 +434,8 @@ class Recording:
             return value
         if isinstance(value, type) and value in _DTYPES:
             return _DTYPES[value]
+        if type(value) is type(torch.FloatTensor):  # torch's class of a dtype, which is no Python class
+            return f"{value.__module__}.{value.__name__}"
         if isinstance(value, slice):
             return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):

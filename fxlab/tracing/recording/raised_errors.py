@@ -92,7 +92,7 @@ class RaisedErrors:
                 self._of_tracing = self._of_tracing or unheld
 
     def end(self) -> None:
-        """Let go of the errors, whose tracebacks hold the arguments of calls."""
+        """Release the errors, whose tracebacks hold the arguments of calls."""
         self._last = self._of_tracing = None
 
     def require_none(self, unanswered: Exception | None) -> None:

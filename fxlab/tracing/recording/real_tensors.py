@@ -64,7 +64,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def watch(self, value: Any) -> Any:
-        """Let the tensors inside a value notice other threads until the run ends; return the value."""
+        """Make the tensors inside a value detect other threads until the run ends; return the value."""
         for _, tensor in tensors_inside(value):
             if type(tensor) is torch.Tensor:
                 tensor.__class__ = self.tensor_class

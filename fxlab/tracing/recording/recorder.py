@@ -51,6 +51,7 @@ from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
     derivatives_seen,
     flex_attention_seen,
+    saved_tensors_seen,
     vmap_seen,
 )
 from fxlab.tracing.recording.input_changes import changed_inputs
@@ -68,7 +69,7 @@ HANDLERS: tuple[Handler, ...] = (
 
 HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
-    flex_attention_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
+    flex_attention_seen, saved_tensors_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
     addresses_of_storages_seen, storages_seen, arrays_seen, lists_seen,
 )  # fmt: skip
 """Context managers that show the recorder, while the model runs, the calls that torch hides."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -152,7 +152,7 @@ class Run:
         }
 
     def end(self) -> list[weakref.ref[torch.Tensor]]:
-        """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
+        """Release the twin; return the recorded tensors, none of which may stay alive."""
         del self.twin, self.model
         self.mode_reads.end()
         self.errors.end()
@@ -184,17 +184,18 @@ class Run:
         return _with_data(tensor) != self._versions.get(id(tensor)) or _memory_of(tensor) in self._written
 
     def notice_writes(
-        self, before: list[int], args: Any, kwargs: Mapping[str, Any], writes: bool = False
+        self, before: list[int], args: Any, kwargs: Mapping[str, Any], known: Sequence[Any] = ()
     ) -> bool:
         """Tell whether a call has written into its arguments, whose versions before it are given.
 
-        A tensor in the memory of a parameter may have a version of its own, as ``.data`` has. ``writes``:
-        whether the call is known to write, as an assignment to ``.data``, which no version tells.
+        A tensor in the memory of a parameter may have a version of its own, as ``.data`` has. ``known``: the
+        arguments that the call is known to write, whether or not a version tells.
         """
         tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
         written = [t for t, version in zip(tensors, before, strict=True) if version_of(t) != version]
-        self._written.update(map(_memory_of, written or (tensors if writes else ())))
-        return writes or bool(written)
+        written += [tensor for _, tensor in tensors_inside(list(known))]
+        self._written.update(map(_memory_of, written))
+        return bool(written)
 
     # Which calls are seen.
 
@@ -203,7 +204,7 @@ class Run:
         return not self.is_paused and self.one_thread.is_here()
 
     def overrides_hidden(self) -> AbstractContextManager[None]:
-        """Let the model's Python not see that its calls are recorded."""
+        """Hide the recording from the model's Python."""
         return function_modes_hidden(*(() if self.real is None else (self.real.tensor_class,)))
 
     @contextmanager

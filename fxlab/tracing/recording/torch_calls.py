@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fxlab.operators import argument_of, is_in_place, operator_for
+from fxlab.operators import argument_of, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import DATA, OPERATOR_NAMES, SPARSE_PARTS
 from fxlab.values.tensors import is_floating
 
@@ -164,6 +164,22 @@ def with_numbers_for_sizes(
     return tuple(size(value) if called.takes_number(place) else value for place, value in enumerate(args))
 
 
+def with_any_index(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with the first index in place of a tensor with one whole number, to tell the shape.
+
+    Torch reads the number out of it; any other in its place gives a result of the same shape.
+    """
+
+    def first(value: Any) -> Any:
+        is_index = isinstance(value, torch.Tensor) and value.dim() == 0
+        return 0 if is_index and not (is_floating(value) or value.dtype == torch.bool) else value
+
+    if name_of(func) not in ("__getitem__", "__setitem__"):
+        return args
+    index = tuple(map(first, args[1])) if type(args[1]) is tuple else first(args[1])
+    return (args[0], index, *args[2:])
+
+
 def size_that_is_parted(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the size that decides on how many tensors a call gives; 0 for other calls."""
     called = operator_for(func)
@@ -189,10 +205,14 @@ def is_part_of_sparse(name: str, args: tuple[Any, ...]) -> bool:
         return args[0].layout is not torch.strided
 
 
-def writes(name: str, kwargs: Mapping[str, Any]) -> bool:
-    """Tell by the name of a call whether it writes into its arguments."""
-    in_place = name == "__set__" or (is_in_place(name) and name != "requires_grad_")
-    return in_place or kwargs.get("out") is not None
+def written_by(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments that a call writes, by torch's schemas; no version counts some of these writes."""
+    name, operator = name_of(func), operator_for(func)
+    if name in LEAF_MAKERS:
+        return []
+    if operator is not None and name != "__set__":
+        return written_values(operator, args, kwargs)
+    return [*(args[:1] if name == "__set__" or is_in_place(name) else ()), kwargs.get("out")]
 
 
 def _is_method(func: Callable[..., Any], name: str) -> bool:

@@ -156,7 +156,7 @@ class ModelSizes(ShapeEnv):
         return self
 
     def give_up(self, expression: Any, value: int) -> None:
-        """Fix a size, for no reason that the model gives."""
+        """Specialize a size that the model does not constrain, so that tracing can go on."""
         self._is_giving_up = True
         try:
             self.evaluate_expr(sympy.Eq(expression, value))

@@ -81,7 +81,7 @@ _MARK = "\u2063"
 
 @contextmanager
 def size_texts_marked(names: Mapping[sympy.Symbol, str]) -> Iterator[None]:
-    """Let texts of symbolic sizes be told from others, and say the sizes' names: ``f"{len(x)} rows"``."""
+    """Mark texts of symbolic sizes, and write the sizes by name in them: ``f"{len(x)} rows"``."""
     node: Any = SymNode
     before = node.str
     node.str = lambda number: f"{condition_text(number.expr, names)}{_MARK}"

@@ -232,7 +232,7 @@ class FakeInputs:
         return {symbol: self.given[size] for size, symbol in self.symbols.items()}
 
     def put_given(self, graph: Graph) -> None:
-        """Let the values in a recorded graph say the given sizes where others stood in for them."""
+        """Write the given sizes into the values of a recorded graph where other sizes stood in for them."""
         if not self._stand_ins:
             return
         numbers = {symbol: sympy.Integer(size) for symbol, size in self._given_by_symbol().items()}

@@ -35,7 +35,7 @@ def data_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def give_data(tensor: torch.Tensor, data: torch.Tensor | None) -> None:
-    """Let data come along with a fake tensor, or none."""
+    """Attach data to a fake tensor, or remove it."""
     assert isinstance(tensor, FakeTensor)
     tensor.real_tensor = data
 

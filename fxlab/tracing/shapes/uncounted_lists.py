@@ -34,7 +34,7 @@ class Uncounted:
     _count: Count | None = None
 
     def read(self) -> None:
-        """Let the graph hold for this number of items."""
+        """Specialize the graph for this number of items."""
         if self._count is not None and self._count(self.size):
             self._count = None
 

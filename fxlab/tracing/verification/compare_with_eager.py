@@ -33,12 +33,16 @@ def check_against_eager(
     """
     given = {argument.name: argument.value for argument in eager.arguments}
     try:
-        _expect_same(eager, traced, given, "the inputs")
+        with_gradients = eager.first_difference_with_gradients(traced, given)
+        if with_gradients != "":
+            _require_no_difference(eager.first_difference(traced, given), "the inputs")
     except RefusalError as error:
         raise Obstacle.INPUTS_REFUSED(error=error) from error
     except EagerError as error:
         raise Obstacle.MODEL_DOES_NOT_RUN() from error.__cause__
     findings = [Found.SAME_BITS("the inputs")]
+    if with_gradients:
+        findings.append(Found.GRADIENTS_DIFFER("the inputs, with gradients", difference=with_gradients))
     if shared := [argument.name for argument in eager.arguments if argument.shared is not None]:
         given |= {argument.name: argument.shared for argument in eager.arguments if argument.name in shared}
         words = f"the inputs as they were given, {' and '.join(shared)} being the tensor of another input"
@@ -85,7 +89,20 @@ def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
 
 
 def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
-    difference = eager.difference(traced, values)
+    _require_no_difference(eager.difference(traced, values), words)
+
+
+def require_as_compared(eager: Eager, traced: GraphModule) -> None:
+    """Raise if a graph that has got checks of its own since it was compared is another one now."""
+    traced.graph.lint()
+    traced.recompile()
+    try:
+        _require_no_difference(eager.again(traced), "the inputs, with all its checks")
+    except RefusalError as error:
+        raise Obstacle.INPUTS_REFUSED(error=error) from error
+
+
+def _require_no_difference(difference: str, words: str) -> None:
     if difference:
         raise DifferenceError(
             f"The recorded graph does not compute what the model computes. On {words}: {difference}"

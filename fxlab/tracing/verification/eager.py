@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
 from fxlab.exchanged import exchanged
 from fxlab.interrupts import RestoringStack
 from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import ModelState
-from fxlab.models.running import call_arguments, generators_kept, run
+from fxlab.models.running import (
+    call_arguments,
+    called,
+    detached,
+    generators_kept,
+    needs_gradients,
+    run,
+)
+from fxlab.torch_private import HigherOrderOperator
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.tracing.verification.distinct_values import varied_state
-from fxlab.values.nested import REFUSAL, tensors_inside, texts_inside
-from fxlab.values.tensors import same_bits, tensors_by_path
+from fxlab.values.nested import REFUSAL, map_tensors, parted, tensors_inside, texts_inside
+from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to run the model and its graph alike."""
+
+    runs: Sequence[Mapping[str, Any]]
+    """The values that they run on in turn."""
+    with_reach: bool = False
+    """Whether to run with gradients, and to note what they reach."""
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class EagerError(Exception):
@@ -32,7 +54,7 @@ class EagerError(Exception):
 
 
 class RefusalError(Exception):
-    """A graph does not hold for some inputs, and says so."""
+    """Raised when a traced graph rejects inputs that the model accepts."""
 
 
 class Eager:
@@ -58,6 +80,7 @@ class Eager:
         self._gradients = gradients
         self._state: Mapping[str, torch.Tensor] = {}
         self._kept = _KeptState(model, around)
+        self._first: tuple[_Way, _Outcome] | None = None
 
     def with_gradients(self, gradients: bool | None) -> Eager:
         """Return the same model, to be run with gradients or without."""
@@ -75,10 +98,7 @@ class Eager:
 
         Raises :class:`EagerError` if it does not take them.
         """
-        try:
-            return self._run(self._model, runs)
-        except Exception as error:  # a model may refuse inputs with any error
-            raise EagerError(str(error)) from error
+        return self._of_model(_Way(runs)).output
 
     def why_not(self, values: Mapping[str, Any]) -> Exception | None:
         """Return the error of the model itself; ``None`` if it runs."""
@@ -121,18 +141,60 @@ class Eager:
         ``runs``: the values that both run on in turn, for the last outputs. Raises EagerError if the model
         does not take them; RefusalError if the trace says that it does not hold for them.
         """
-        expected = self.run(*runs)
+        return self._compared(traced, _Way(runs))
+
+    def first_difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
+        """Do as :meth:`difference` on the first inputs, and keep the model's results for :meth:`again`."""
+        return self._compared(traced, _Way((values,)), is_first=True)
+
+    def first_difference_with_gradients(self, traced: GraphModule, values: Mapping[str, Any]) -> str | None:
+        """Do so where gradients are on, and compare what they reach; return ``None`` if that is unknown.
+
+        Floating-point inputs have gradients as well, and nothing is kept for a backward pass, if the model
+        takes that.
+        """
+        if self._gradients is False:
+            return None
+
+        def leaf(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.detach().requires_grad_() if is_floating(tensor) else tensor
+
+        with_leaves = map_tensors(lambda _, tensor: leaf(tensor), dict(values))
+        nothing_kept = partial(saved_tensors_hooks, lambda _: None, _not_kept)
+        for way in (_Way((with_leaves,), True, nothing_kept), _Way((values,), True)):
+            with suppress(EagerError, RefusalError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of gradients, which nobody has asked for
+                return self._compared(traced, way, is_first=True)
+        return None
+
+    def again(self, traced: GraphModule) -> str:
+        """Return how a graph that was given checks since differs from the first results of the model."""
+        return "" if self._first is None else self._difference_from(traced, *self._first)
+
+    def _compared(self, traced: GraphModule, way: _Way, *, is_first: bool = False) -> str:
+        expected = self._of_model(way)
+        found = self._difference_from(traced, way, expected)
+        if found and (noise := _difference(self._of_model(way), expected)):
+            # No two runs of the model agree; then the graph must be about as close.
+            is_close = _are_close(self._run(traced, way), expected)
+            return "" if is_close else f"{found} (the model by itself: {noise})"
+        if is_first and not found:
+            self._first = way, expected
+        return found
+
+    def _of_model(self, way: _Way) -> _Outcome:
         try:
-            actual = self._run(traced, runs)
+            return self._run(self._model, way)
+        except Exception as error:  # a model may refuse inputs with any error
+            raise EagerError(str(error)) from error
+
+    def _difference_from(self, traced: GraphModule, way: _Way, expected: _Outcome) -> str:
+        try:
+            return _difference(self._run(traced, way), expected)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
                 raise RefusalError(str(error)) from error
             return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
-        found = _difference(actual, expected)
-        if found and (noise := _difference(self.run(*runs), expected)):
-            # No two runs of the model agree; then the graph must be about as close.
-            return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
-        return found
 
     @cached_property
     def varied(self) -> Eager:
@@ -141,14 +203,38 @@ class Eager:
         other._state = varied_state(self._model)
         return other
 
-    def _run(self, module: nn.Module, runs: Sequence[Mapping[str, Any]]) -> Any:
-        with RestoringStack(self._kept.put_back_after(), device_errors_raised()):
-            call = _with_state(module, self._state) if self._state else module
-            context = copy_context()  # context variables that the model sets end with the runs
-            for seed, values in enumerate(runs):  # with one seed, numbers that it keeps would look like new
-                inputs = inputs_of(self.arguments, values)
-                result = context.run(run, call, inputs, seed=seed, gradients=self._gradients)
+    def _run(self, module: nn.Module, way: _Way) -> _Outcome:
+        call = _with_state(module, self._state) if self._state else module
+        gradients = True if way.with_reach or needs_gradients(call) else self._gradients
+        given: list[torch.Tensor] = []
+        reached: frozenset[str] = frozenset()
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal reached
+            given[:] = [tensor for _, tensor in tensors_inside(parted((args, kwargs)))]
+            result = called(call, args, kwargs)
+            if way.with_reach:
+                reached = frozenset(_reached_by_gradients(result, self._names_of_leaves(given)))
             return result
+
+        with way.around(), device_errors_raised(), self._kept.put_back_after() as state:
+            context = copy_context()  # context variables that the model sets end with the runs
+            # With one seed, numbers that it keeps would look like new.
+            for seed, values in enumerate(way.runs):
+                inputs = inputs_of(self.arguments, values)
+                result = context.run(run, noted, inputs, seed=seed, gradients=gradients)
+            return _Outcome(
+                result, detached(given), state.written(replaced=False), reached, _takes_functions(module)
+            )
+
+    def _names_of_leaves(self, given: list[torch.Tensor]) -> dict[int, str]:
+        held = (*self._model.named_parameters(), *self._model.named_buffers())
+        names = {id(tensor): f"input tensor {index}" for index, tensor in enumerate(given)}
+        return names | {id(tensor): name for name, tensor in held}
+
+
+def _not_kept(_: Any) -> Any:
+    raise RuntimeError("Nothing was kept for a backward pass.")
 
 
 def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,13 +264,13 @@ class _KeptState:
             self._is_once, self._state = False, None
 
     @contextmanager
-    def put_back_after(self) -> Iterator[None]:
+    def put_back_after(self) -> Iterator[ModelState]:
         """Put the model and the Python around it back at the end of the block."""
         state = self._state or ModelState(self._model, others=self.around.tensors)
         if self._is_once:
             self._state = state
         with put_back_after(self.around), state.put_back_after():
-            yield
+            yield state
 
 
 def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -195,27 +281,91 @@ def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Modu
     return Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
 
 
-def _difference(actual: Any, expected: Any) -> str:
+@dataclass(frozen=True)
+class _Outcome:
+    """All that a run leaves: what it returns, and what it has written."""
+
+    output: Any
+    inputs: list[torch.Tensor]
+    """The tensors that it was given, as they are afterwards."""
+    state: dict[str, torch.Tensor]
+    """The tensors of the model that it has written, by name."""
+    reached: frozenset[str]
+    """The outputs that gradients flow from, and the tensors of the model and inputs that they reach."""
+    takes_functions: bool
+    """Whether a graph has run with operators that take functions, such as ``torch.cond``."""
+
+
+def _takes_functions(module: nn.Module) -> bool:
+    nodes = module.graph.nodes if isinstance(module, GraphModule) else ()
+    return any(isinstance(node.target, HigherOrderOperator) for node in nodes)
+
+
+def _reached_by_gradients(output: Any, names: Mapping[int, str]) -> Iterator[str]:
+    pending: list[Any] = []
+    for path, tensor in tensors_by_path(output).items():
+        if tensor.requires_grad:
+            yield f"from {path}"
+            pending.append(tensor if tensor.grad_fn is None else tensor.grad_fn)
+    seen = set(pending)
+    while pending:
+        step = pending.pop()
+        leaf = step if isinstance(step, torch.Tensor) else getattr(step, "variable", None)
+        if leaf is not None:
+            if id(leaf) in names:  # others are made in the run
+                yield f"to {names[id(leaf)]}"
+            continue
+        following = {function for function, _ in step.next_functions if function is not None} - seen
+        seen |= following
+        pending += following
+
+
+def _difference(actual: _Outcome, expected: _Outcome) -> str:
+    if difference := _difference_of_outputs(actual.output, expected.output):
+        return difference
+    for index, (ours, theirs) in enumerate(zip(actual.inputs, expected.inputs, strict=True)):
+        if difference := _difference_of(f"input tensor {index}, which is written,", ours, theirs):
+            return difference
+    if written := actual.state.keys() ^ expected.state.keys():
+        return f"only one of the two writes {', '.join(sorted(written))[:300]}"
+    for name, tensor in actual.state.items():
+        if difference := _difference_of(f"{name}, which is written,", tensor, expected.state[name]):
+            return difference
+    if lost := expected.reached - actual.reached:
+        return f"gradients flow in the model only: {', '.join(sorted(lost))[:300]}"
+    # A checkpoint may reach more than its graph shows. Eager torch compiles the functions that an operator
+    # takes, and finds their tensors; here it does not.
+    found = {name for name in actual.reached - expected.reached if name.startswith("from")}
+    if found and not actual.takes_functions:
+        return f"gradients flow in the graph only: {', '.join(sorted(found))[:300]}"
+    return ""
+
+
+def _difference_of(path: str, tensor: torch.Tensor, other: torch.Tensor) -> str:
+    if same_bits(tensor, other):
+        return ""
+    if (tensor.shape, tensor.dtype) != (other.shape, other.dtype):
+        return f"{path} is {tensor.dtype} {tuple(tensor.shape)}, not {other.dtype} {tuple(other.shape)}"
+    distance = (tensor.to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
+    return f"{path} differs by up to {distance:.3g}"
+
+
+def _difference_of_outputs(actual: Any, expected: Any) -> str:
     if type(actual) is not type(expected):
         return f"it returns a {type(actual).__name__}, the model a {type(expected).__name__}"
     ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
     if ours.keys() != theirs.keys():
         return f"only one of the two returns {', '.join(sorted(ours.keys() ^ theirs.keys()))[:300]}"
     for path, tensor in ours.items():
-        other = theirs[path]
-        if same_bits(tensor, other):
-            continue
-        if (tensor.shape, tensor.dtype) != (other.shape, other.dtype):
-            return f"{path} is {tensor.dtype} {tuple(tensor.shape)}, not {other.dtype} {tuple(other.shape)}"
-        distance = (tensor.to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
-        return f"{path} differs by up to {distance:.3g}"
+        if found := _difference_of(path, tensor, theirs[path]):
+            return found
     texts = zip_longest(texts_inside(actual), texts_inside(expected))
     return next((f"it returns {own!r:.80}, the model {text!r:.80}" for own, text in texts if own != text), "")
 
 
-def _are_close(actual: Any, expected: Any) -> bool:
-    ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
-    return all(
+def _are_close(actual: _Outcome, expected: _Outcome) -> bool:
+    ours, theirs = ({**tensors_by_path(each.output), **each.state} for each in (actual, expected))
+    return actual.reached >= expected.reached and all(
         torch.allclose(tensor.double(), theirs[path].double(), rtol=1e-3, atol=1e-4, equal_nan=True)
         for path, tensor in ours.items()
     )

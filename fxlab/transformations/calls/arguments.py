@@ -24,6 +24,11 @@ _IN_SCHEMAS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
 RENAMED = _IN_SCHEMAS | {"training": "train", "size": "shape"}
 
 
+_BEFORE_SIZES = {"view": 1, "reshape": 1, "expand": 1, "permute": 1, "new_zeros": 1, "new_ones": 1}
+_BEFORE_SIZES |= {"zeros": 0, "ones": 0}
+"""The number of arguments before sizes or dimensions, which are a list or arguments of their own."""
+
+
 _Signature = tuple[list[str], dict[str, Any]]
 
 
@@ -68,10 +73,11 @@ def call_arguments(
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the arguments of a call by name, and defaults of others; ``None`` if its schema does not fit."""
     args, kwargs = node.args, node.kwargs
-    if called.computes in ("view", "reshape", "expand", "permute") and len(args) > 1:
-        rest = args[1] if len(args) == 2 else tuple(args[1:])
+    before = _BEFORE_SIZES.get(called.computes, len(args))
+    if len(args) > before:
+        rest = args[before] if len(args) == before + 1 else tuple(args[before:])
         key = "dims" if called.computes == "permute" else "shape"
-        return {"self": args[0], key: rest}, {}
+        return {**dict.fromkeys(("self",)[:before], args[0]), key: rest, **kwargs}, {}
     found = _signature(called, node, is_pattern)
     if found is None:
         return None

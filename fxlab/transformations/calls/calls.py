@@ -16,8 +16,9 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result, known_shape
-from fxlab.operators import Operator, argument, function_of, operator_of, told_dtype
+from fxlab.operators import Operator, argument, computed_by, function_of, operator_of, told_dtype
 from fxlab.operators.operator import WITH_INDICES, setting_of
+from fxlab.operators.results import FILLED
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
@@ -42,9 +43,10 @@ _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", 
 """Operators that may return several tensors, of which Python's brackets take one."""
 _OTHERWISE = frozenset({
     "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
-    "split", "split_with_sizes", "pad", "constant_pad_nd",
+    "split", "split_with_sizes", "pad", "constant_pad_nd", "zeros_like", "ones_like", "arange",
 })  # fmt: skip
 """Operators that can be written as others."""
+_FULL = frozenset({"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"})
 _AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
 _STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}
 _NATIVE = {
@@ -224,7 +226,7 @@ class Calls:
         rank = self.rank(value if "self" in given else given.get("tensors"))
         if name in _RESHAPES and any(isinstance(each, torch.dtype) for each in given.values()):
             return None
-        if is_cast(node) or name in ("_to_copy", "to"):
+        if is_cast(node) or name in ("_to_copy", "to") or (name == "type" and node.all_input_nodes[1:]):
             return self._cast(node, value)
         if name in _COPIES:
             return Term(name, {"self": value}, (node,), self._is_kept(node, value), rank)
@@ -238,6 +240,8 @@ class Calls:
             return self._permutation(name, given, node, rank)
         if name in ("unsqueeze", "select", "slice"):
             return self._part(name, given, node, rank)
+        if name in _FULL:
+            return self._full(name, given, node)
         if name == "expand":
             sizes = flat(given.get("shape"))
             return Term(name, {"self": value, "shape": sizes}, (node,), self._is_same(node, value), rank)
@@ -280,6 +284,19 @@ class Calls:
             given["normalized_shape"] = flat(given.get("normalized_shape"))
         return Term(name, self._dims(given, rank), nodes, rank=rank)
 
+    def _full(self, name: str, given: dict[str, Any], node: Node) -> Term:
+        """Read a new tensor of one number by its sizes, the number, and the dtype, which others may give."""
+        number = given.get("fill_value", FILLED.get(name.removeprefix("new_")))
+        dtype = given.get("dtype")
+        if dtype is None:
+            dtype = self.dtype(node)
+        if dtype is None:
+            is_new = name.startswith("new_")
+            dtype = Term("dtype", {"self": given["self"]}) if is_new else _dtype_of_filled(name, number)
+        return Term(
+            "full", {"shape": flat(given.get("shape")), "fill_value": number, "dtype": dtype}, (node,)
+        )
+
     def _written_otherwise(self, name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the name and arguments of another operator for the same computation."""
         value = given.get("self")
@@ -294,6 +311,11 @@ class Calls:
             unbiased = given.pop("unbiased", True)
             correction = given.pop("correction", unbiased if isinstance(unbiased, Node) else int(unbiased))
             return name, given if correction == 1 else {**given, "correction": correction}
+        if name in ("zeros_like", "ones_like"):
+            return "full_like", {**given, "fill_value": FILLED[name.removesuffix("_like")]}
+        if name == "arange":
+            plain = (("start", 0), ("step", 1))
+            return name, {key: each for key, each in given.items() if (key, each) not in plain}
         if name in ("pad", "constant_pad_nd"):
             return "pad", {key: each for key, each in given.items() if key != "value" or each != 0}
         if name in ("norm", "linalg_vector_norm"):
@@ -344,9 +366,9 @@ class Calls:
 
     def _cast(self, node: Node, value: Any) -> Term | None:
         dtype, before = told_dtype(node), self.dtype(value)
-        if dtype is None and (self.is_pattern or operator_of(node) is None):
-            named = [each for each in (*node.args[1:], *node.kwargs.values()) if isinstance(each, Node)]
-            return Term("to", {"self": value, "dtype": named[0]}, (node,)) if named else None
+        if dtype is None and (self.is_pattern or self.dtype(node) is None):
+            asked = _asked_dtype(node)
+            return None if asked is None else Term("to", {"self": value, "dtype": asked}, (node,))
         if dtype is None:
             dtype = self.dtype(node)
         device = getattr(known_result(value) if isinstance(value, Node) else None, "device", None)
@@ -553,6 +575,26 @@ class Calls:
             if setting != default_:
                 args[key] = setting
         return Term(name, args, (node,), rank=rank)
+
+
+def _dtype_of_filled(name: str, number: Any) -> Any:
+    """Return the dtype of a new tensor for which none is given; ``None`` for that of an unknown number."""
+    if name != "full" or isinstance(number, float):
+        return torch.get_default_dtype()
+    return {bool: torch.bool, int: torch.int64}.get(type(number))
+
+
+def _asked_dtype(node: Node) -> Any:
+    """Return the value that a cast takes its dtype from: ``x.dtype``, an argument, that of ``type_as``."""
+    named = [value for value in (node.kwargs.get("dtype"), *node.args[1:]) if isinstance(value, Node)]
+    named = [value for value in named if value.target is not getattr or value.args[1] != "device"]
+    if not named:
+        return None
+    value, takes_dtypes = named[0], ("to", "type", "_to_copy")
+    is_dtype = value.target is getattr or (
+        value.op == "placeholder" and all(computed_by(user) in takes_dtypes for user in value.users)
+    )
+    return value if is_dtype else Term("dtype", {"self": value})
 
 
 def _whole(node: Node, module: nn.Module) -> Term | None:

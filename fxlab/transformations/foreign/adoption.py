@@ -181,7 +181,7 @@ class _Adoption:
         return found
 
     def refer_to_originals(self) -> None:
-        """Let attributes of new modules, such as a check of modes, refer to the kept originals."""
+        """Point attributes of new modules, such as checks of modes, to the kept originals."""
         for module in self._new:
             attributes = vars(module)
             attributes |= {

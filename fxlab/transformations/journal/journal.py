@@ -193,7 +193,7 @@ class Journal:
                 yield from change.originals.values()
 
     def keep_in(self, graph_module: GraphModule) -> None:
-        """Let a module hold the journal unless it is empty."""
+        """Store the journal in a module unless it is empty."""
         if self.records:
             graph_module.meta[KEY] = self
         else:

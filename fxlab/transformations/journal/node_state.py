@@ -160,7 +160,7 @@ def _unpickled(name: str, op: str, target: Any, *others: Any) -> NodeState:
 
 
 def free_name(graph: Graph, name: str) -> None:
-    """Let a graph reuse the name of a removed node."""
+    """Free the name of a removed node for reuse in the graph."""
     graph._graph_namespace._used_names.discard(name)
 
 

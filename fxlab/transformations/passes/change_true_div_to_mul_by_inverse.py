@@ -77,7 +77,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Node]):
         return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
 
     def rewrite(self, candidate: Node, edit: Editor) -> Node:
-        """Let the node multiply."""
+        """Turn the division into a product."""
         numerator, denominator = _operands(candidate)
         args = numerator, 1.0 / float(denominator)
         edit.change(candidate, target=_multiplication(candidate), args=args, kwargs={})

@@ -111,7 +111,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
         return f"removed; {candidate.first.name} is read instead"
 
     def rewrite(self, candidate: Repetition, edit: Editor) -> tuple[Node, ...]:
-        """Let users of the node read the first."""
+        """Replace the node by the first equal one in its users."""
         readers = edit.read_instead(candidate.node, candidate.first)
         edit.erase(candidate.node)
         return readers

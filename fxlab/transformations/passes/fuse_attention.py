@@ -177,7 +177,7 @@ class FuseAttention(MatchingPass[Attention]):
         return f"{candidate.node.name} becomes scaled_dot_product_attention"
 
     def rewrite(self, candidate: Attention, edit: Editor) -> Node:
-        """Let the last product be the attention, and erase the nodes that only it needed."""
+        """Replace the last product by the attention, and erase the nodes that only it used."""
         node, keys = candidate.node, candidate.keys
         assert keys is not None
         plain_keys = candidate.plain_keys

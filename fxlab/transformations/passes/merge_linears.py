@@ -213,7 +213,7 @@ def _why_not_mergeable(facts: GraphFacts, layer: Layer[nn.Linear]) -> Refusal | 
 def _take_part(
     layer: Layer[nn.Linear], merged: Node, start: int, stop: int, contiguous: bool, edit: Editor
 ) -> None:
-    """Let the node of a layer read its slice of the merged result."""
+    """Replace the call of a layer by its slice of the merged result."""
     node = layer.node
     if not contiguous:
         target, args, kwargs = slice_call(node, merged, start, stop)

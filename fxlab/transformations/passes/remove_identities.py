@@ -72,7 +72,7 @@ class RemoveIdentities(RewritePass[Node]):
         return f"removed; {value.name if value is not None else 'its input'} is read instead"
 
     def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:
-        """Let users of the node read its input."""
+        """Replace the node by its input in its users."""
         value = _value(candidate)
         assert value is not None
         readers = edit.read_instead(candidate, value)

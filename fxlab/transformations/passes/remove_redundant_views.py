@@ -96,7 +96,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
         return f"removed; {source} is read instead" if candidate.is_whole else f"reads {source} itself"
 
     def rewrite(self, candidate: RedundantView, edit: Editor) -> Node | tuple[Node, ...]:
-        """Let the source be read."""
+        """Replace the view by its source."""
         node, source = candidate.node, candidate.source
         marked: Node | tuple[Node, ...] = node
         if candidate.is_whole:

@@ -1,4 +1,4 @@
-"""Let attention share heads of keys and values, instead of repeating them for each query."""
+"""Share heads of keys and values in attention instead of repeating them for each query."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
         return f"{names} read as they are, without {len(candidate.inner)} nodes that repeat them"
 
     def rewrite(self, candidate: GroupedAttention, edit: Editor) -> Node:
-        """Let the attention read the values before repetition."""
+        """Make the attention read the values before they are repeated."""
         node = candidate.node
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: candidate.sources.get(each, each))
         edit.change(node, args=args, kwargs=kwargs | {"enable_gqa": True})

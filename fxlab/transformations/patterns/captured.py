@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from fxlab.node_info import known_result
@@ -70,7 +71,12 @@ def number_of(value: Any) -> Any:
     if isinstance(value, Term):  # a power
         base, exponent = map(number_of, value.args.values())
         return base**exponent if base and exponent is not None else None
-    return known_result(value) if isinstance(value, Node) else value
+    if not isinstance(value, Node):
+        return value
+    if value.target is torch.sym_float:  # traces leave its result open
+        number = number_of(value.args[0])
+        return None if number is None else torch.sym_float(number)
+    return known_result(value)
 
 
 def is_same_number(a: Any, b: Any) -> bool:

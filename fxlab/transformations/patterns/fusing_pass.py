@@ -175,7 +175,7 @@ class FusingPass(MatchingPass[Written]):
         return f"{len(candidate.inner) + 1} nodes become {name}"
 
     def rewrite(self, candidate: Written, edit: Editor) -> Node:
-        """Let the last node call the function, and erase the nodes that only it needed."""
+        """Make the last node call the function, and erase the nodes that only it used."""
         node = candidate.node
         function, overload, args, kwargs = self.call(candidate)
         because = self.why_no_autocast(candidate)

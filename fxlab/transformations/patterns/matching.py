@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_result
+from fxlab.node_info import attribute_at, known_result
 from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.arguments import Weight, from_start, is_number
 from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.graph_index import GraphIndex
@@ -34,6 +35,7 @@ _MOST_STEPS = 4000
 """The most comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
 """The most terms of a sum or a product that one argument stands for."""
+_NO_NUMBERS = (torch.dtype, torch.device, torch.Size)
 _DIMENSIONS = ("dim", "dims", "start_dim", "end_dim")
 
 
@@ -176,7 +178,9 @@ class Matcher:
         return None
 
     def _beginnings(self, first: Any) -> list[Node]:
-        terms = filter(None, map(self._pattern.term, self._pattern.alternatives(first)))
+        terms = list(filter(None, map(self._pattern.term, self._pattern.alternatives(first))))
+        casts = (self._pattern.term(term.args["self"]) for term in terms if term.name == "to")
+        terms += filter(None, casts)
         names = {name for term in terms for name in _names_in_graphs(term)}
         found = {node for name in names for node in self._index.by_name[name]}
         return sorted(found, key=self._index.position.__getitem__)
@@ -233,6 +237,11 @@ class Matcher:
             return
         if term is None or given is None:
             return
+        dtype = self._calls.dtype(node)
+        if term.name == "to" != given.name and dtype is not None:  # the graph omits the cast to its own dtype
+            for more in self._value(term.args["dtype"], dtype, found):
+                yield from self._root(term.args["self"], node, more)
+            return
         for more in self._term(term, given, node, found):
             if isinstance(value, Node):
                 more = more.with_values(of={**more.of, value: node})
@@ -267,7 +276,7 @@ class Matcher:
         if value.op == "placeholder":
             yield from self._bind(pattern.captures[value], given, found)
         elif value in pattern.scalars:
-            yield found.with_values(open=(*found.open, (value, given)))
+            yield from self._computed(value, given, found)
         elif pattern.is_either(value):
             for each in pattern.alternatives(value):
                 for more in self._value(each, given, found):
@@ -297,7 +306,7 @@ class Matcher:
                 yield noted(more)
             return
         if self._pattern.is_computed(term):
-            yield noted(found.with_values(open=(*found.open, (term, given))))
+            yield from map(noted, self._computed(term, given, found))
             return
         skipped: list[Node] = []
         nearest = None
@@ -312,10 +321,20 @@ class Matcher:
                     return
             if isinstance(value, Node):
                 skipped.append(value)
-        is_same_dtype = term.name == "to" and term.args["dtype"] == self._calls.dtype(given)
-        if term.is_transparent or is_same_dtype:
+        if term.is_transparent:
             yield from self._value(term.args["self"], given, found)
             return
+        dtype = self._calls.dtype(given)
+        if (
+            term.name == "to" and dtype is not None
+        ):  # a cast to the dtype that is there, which the graph omits
+            is_cast, before = False, self._latest
+            for more in self._value(term.args["dtype"], dtype, found):
+                is_cast = True
+                yield from map(noted, self._value(term.args["self"], given, more))
+            if is_cast:
+                return
+            self._latest = before
         words = "an input" if nearest is None else nearest.called
         at = given if isinstance(given, Node) else None
         if nearest is None and at is not None and at.op.startswith("call"):
@@ -391,6 +410,15 @@ class Matcher:
         stops = bool(extra) and misfit(extra[0], other.args[extra[0]], "its default")
         for key in [] if stops else sorted(term.args, key=lambda key: has_nodes(term.args[key])):
             value = term.args[key]
+            if (fact := self._fact(key, term, given)) is not None:
+                if not has_nodes(value) and value != fact and misfit(key, fact, value):
+                    break
+                level = (
+                    [more for one in level for more in self._value(value, fact, one)]
+                    if has_nodes(value)
+                    else level
+                )
+                continue
             if key not in other.args:
                 default = other.whole(key, other.defaults.get(key), value)
                 if has_nodes(value) and default is not None:
@@ -416,6 +444,12 @@ class Matcher:
             yield from level
         for one in level[:1] if misfits else ():
             self._fail(one, at, Reason.OTHER_ARGUMENT, **misfits[0])
+
+    def _fact(self, key: str, term: Term, given: Any) -> Any:
+        """Return the known dtype or device of a result, whether or not the call in the graph names it."""
+        if key not in ("dtype", "device") or term.name == "to":
+            return None
+        return getattr(self._known(given), key, None)
 
     def _is_shape(self, key: str, value: Any, theirs: Any, given: Any) -> bool:
         """Tell whether a literal shape equals that of a result."""
@@ -642,7 +676,7 @@ class Matcher:
                 yield from self._value(tuple(captures), order, found)
 
     def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
-        """Let an argument capture a value."""
+        """Bind an argument of the pattern to a value."""
         if not self._is_of_kind(capture, given):
             kind = "a whole number" if capture.is_whole else _KIND_WORDS[capture.kind]
             self._fail(found, None, Reason.OTHER_KIND, value=given, argument=capture.name, kind=kind)
@@ -717,21 +751,57 @@ class Matcher:
         return is_known or value in self._index.facts.numbers
 
     def _closed(self, found: Found) -> Iterator[Found]:
-        """Compare the numbers that the pattern computes, once their inputs are known."""
-        for value, given in found.open:
-            try:
-                expected = self._evaluated(value, found)
-            except (_UnknownError, ZeroDivisionError):
-                self._fail(found, None, Reason.UNKNOWN_SHAPE, value=value)
-                return
-            if not is_same_number(expected, number_of(given)):
-                self._misfit(found, None, "a number", given, expected)
-                return
-        yield found.with_values(open=())
+        """Compare what the pattern computes without tensors, once its inputs are known."""
+        fits = (any(True for _ in self._computed(*each, found, is_last=True)) for each in found.open)
+        if all(fits):
+            yield found.with_values(open=())
+
+    def _computed(
+        self, value: Node | Term, given: Any, found: Found, *, is_last: bool = False
+    ) -> Iterator[Found]:
+        """Match a number, shape, dtype or device that the pattern computes, later if an input is unknown."""
+        if self._is_written_alike(value, given, found):
+            yield found
+            return
+        try:
+            expected = self._evaluated(value, found)
+        except (_UnknownError, ZeroDivisionError):
+            if is_last:
+                asked = value.args["self"] if isinstance(value, Term) else value
+                self._fail(found, None, Reason.UNKNOWN_SHAPE, value=asked)
+            else:
+                yield found.with_values(open=(*found.open, (value, given)))
+            return
+        theirs = number_of(given)
+        if expected == theirs if isinstance(expected, _NO_NUMBERS) else is_same_number(expected, theirs):
+            yield found
+        else:
+            kind = {torch.dtype: "the dtype", torch.device: "the device"}.get(type(expected), "a number")
+            at = given if isinstance(given, Node) else None
+            self._misfit(found, at, kind, given if theirs is None else theirs, expected)
+
+    def _is_written_alike(self, value: Any, given: Any, found: Found) -> bool:
+        """Tell whether a graph without known results computes a value by the very calls of the pattern."""
+        if isinstance(value, Term) and isinstance(given, Term):
+            return value.name == given.name and all(
+                self._is_written_alike(each, given.args.get(key), found) for key, each in value.args.items()
+            )
+        if not isinstance(value, Node) or not isinstance(given, Node):
+            return not isinstance(value, Node | Term) and type(value) is type(given) and bool(value == given)
+        if value.op == "placeholder" or value not in self._pattern.scalars:
+            known = self._given(value, found)
+            return known is not None and bool(self._index.key(known) == self._index.key(given))
+        is_call = (value.op, value.target, len(value.args)) == (given.op, given.target, len(given.args))
+        return is_call and all(
+            self._is_written_alike(mine, theirs, found)
+            for mine, theirs in zip(value.args, given.args, strict=True)
+        )
 
     def _evaluated(self, node: Any, found: Found) -> Any:
-        """Return a number that the pattern computes, such as half of a size."""
+        """Return what the pattern computes without tensors, such as half of a size."""
         if isinstance(node, Term):
+            if node.name == "dtype":
+                return self._asked(node.args["self"], "dtype", found)
             return self._evaluated(node.args["self"], found) ** node.args["exponent"]
         if not isinstance(node, Node):
             return node
@@ -739,18 +809,43 @@ class Matcher:
             if self._pattern.captures[node].name not in found.captured:
                 raise _UnknownError
             return number_of(found.captured[self._pattern.captures[node].name])
-        if node.target is getattr or node.op == "call_method":
+        if node.target is getattr:
+            base, name = node.args[0], str(node.args[1])
+            is_tensor = base not in self._pattern.scalars
+            return (
+                self._asked(base, name, found) if is_tensor else getattr(self._evaluated(base, found), name)
+            )
+        if node.op == "call_method":
             shape = self._calls.shape(self._given(node.args[0], found))
             if shape is None:
                 raise _UnknownError
-            if node.target is getattr:
-                return shape if node.args[1] == "shape" else len(shape)
             dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
             if node.target == "numel":
                 return math.prod(shape)
             return len(shape) if node.target == "dim" else shape if dim is None else shape[dim]  # type: ignore[index]
         target: Any = node.target
         return target(*(self._evaluated(each, found) for each in node.args))
+
+    def _asked(self, value: Any, name: str, found: Found) -> Any:
+        """Return the shape, rank, dtype or device of a tensor of the pattern."""
+        given = self._given(value, found)
+        known = self._known(given)
+        if name == "dtype" and isinstance(given, Node) and known is None:
+            answer: Any = known_dtype(given)
+        elif name == "ndim":
+            answer = None if known is None else len(known.shape)
+        else:
+            answer = getattr(known, name, None)
+        if answer is None:
+            raise _UnknownError
+        return answer
+
+    def _known(self, value: Any) -> Any:
+        """Return the known result of a node, or the tensor of a weight."""
+        if isinstance(value, Weight):
+            return attribute_at(self._index.facts.graph_module, value.path, None)
+        result = known_result(value) if isinstance(value, Node) else None
+        return self._index.facts.attribute(value) if result is None and isinstance(value, Node) else result
 
     def _given(self, value: Any, found: Found) -> Any:
         if isinstance(value, Node) and value.op == "placeholder":

@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
+from fxlab.exchanged import exchanged
 from fxlab.node_info import outputs_of, upstream
 from fxlab.operators import is_of_python
 from fxlab.transformations.calls.arguments import is_number
@@ -23,6 +24,9 @@ _KINDS: dict[Any, str] = {float: NUMBER, int: NUMBER, nn.Parameter: WEIGHT, torc
 _KINDS |= {"float": NUMBER, "int": NUMBER, "nn.Parameter": WEIGHT, "torch.Tensor": TENSOR, "Tensor": TENSOR}
 _KINDS |= {"Parameter": WEIGHT, "torch.nn.Parameter": WEIGHT}
 _MOST_OPTIONAL = 5
+_FACTS = ("shape", "ndim", "dtype", "device")
+"""Attributes of tensors that are no tensors."""
+_LIMITS = (torch.finfo, torch.iinfo)
 
 
 def either(*alternatives: Any) -> Any:
@@ -40,7 +44,7 @@ def either(*alternatives: Any) -> Any:
     >>> import torch
     >>> import fxlab
     >>> def scaled(x, scale: float):
-    ...     return torch.relu(fxlab.either(x * scale, x))
+    ...     return torch.relu(fxlab.rewriting.either(x * scale, x))
     >>> sigmoid = fxlab.from_pattern(scaled, lambda x, scale=None: torch.sigmoid(x), name="to-sigmoid")
     >>> graph_module = torch.fx.symbolic_trace(lambda x: torch.relu(x) + torch.relu(x * 2))
     >>> len(sigmoid.candidates(graph_module))
@@ -91,13 +95,14 @@ class Pattern:
 
     @cached_property
     def scalars(self) -> set[Node]:
-        """The nodes that compute Python numbers or shapes."""
+        """The nodes that compute no tensors: numbers, shapes, dtypes and devices."""
         found = set[Node]()
         for node in self.graph.nodes:
-            read, is_python = node.all_input_nodes, node.op == "call_function" and is_of_python(node.target)
+            read = node.all_input_nodes
+            is_python = node.op == "call_function" and (is_of_python(node.target) or node.target in _LIMITS)
             if (
                 (node.op == "placeholder" and self.captures[node].kind == NUMBER)
-                or (node.target is getattr and node.args[1] in ("shape", "ndim"))
+                or (node.target is getattr and (node.args[1] in _FACTS or node.args[0] in found))
                 or (node.op == "call_method" and node.target in ("size", "dim", "numel"))
                 or (is_python and read and found.issuperset(read))
             ):
@@ -197,7 +202,9 @@ class Pattern:
         return base if capture is not None and capture.kind in (ANY, NUMBER) else None
 
     def is_computed(self, value: Any) -> bool:
-        """Tell whether a value is a power of a number that the pattern computes, as in a division by it."""
+        """Tell whether a value is a dtype, or a power of a number that the pattern computes (a division)."""
+        if isinstance(value, Term) and value.name == "dtype":
+            return True
         if not isinstance(value, Term) or value.name != "pow" or not is_number(value.args["exponent"]):
             return False
         base = value.args["self"]
@@ -292,6 +299,25 @@ def trace(
 
     Returns its graph, the owner of the graph's constants and modules, and the other arguments by name.
     """
+    with exchanged(torch, dict.fromkeys(("finfo", "iinfo"), _of_proxies)):
+        return _traced(function, names, given)
+
+
+def _of_proxies(limits: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``torch.finfo(x.dtype)`` be a call of the pattern, where ``x`` is an argument."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        proxy = next((each for each in (*args, *kwargs.values()) if isinstance(each, Proxy)), None)
+        if proxy is None:
+            return limits(*args, **kwargs)
+        return proxy.tracer.create_proxy("call_function", limits, (*args, *kwargs.values()), {})
+
+    return called
+
+
+def _traced(
+    function: Callable[..., Any], names: list[str], given: dict[str, Any]
+) -> tuple[Graph, nn.Module, dict[str, Node]]:
     if isinstance(function, nn.Module):
         traced = function if isinstance(function, GraphModule) else fx.symbolic_trace(function)
         graph = Graph()

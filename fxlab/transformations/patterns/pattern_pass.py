@@ -266,7 +266,7 @@ def _put(
         meta = place_of(root) | {"val": root.meta["val"]}
         result = edit.insert_before(result.next, op, target, args, kwargs, meta=meta)
         made.append(result)
-    # The root becomes the last call, so that its name and readers stay.
+    # Rewrite the root in place as the last call: its name and users are kept.
     if is_own and len(results) == 1 and result.next is root:
         meta = {"val": result.meta["val"]} if "val" in result.meta else {}
         op, target, args, kwargs = result.op, result.target, result.args, dict(result.kwargs)

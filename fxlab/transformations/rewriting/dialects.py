@@ -63,7 +63,7 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
 
 
 def change_layer(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> None:
-    """Let a layer read a value and the tensors of :meth:`Editor.replace_layers`."""
+    """Make a layer read a value and the tensors of :meth:`Editor.replace_layers`."""
     if not layer.is_module:
         target, args, kwargs = layer_call(layer, value, tensors, edit)
         edit.change(layer.node, target=target, args=args, kwargs=kwargs)

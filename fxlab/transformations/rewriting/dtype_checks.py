@@ -65,7 +65,7 @@ def is_dtype_checked(value: Node) -> bool:
 
 
 def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
-    """Let checks of removed nodes check ``node`` instead."""
+    """Move the checks of removed nodes to ``node``."""
     for check in checks:
         edit.insert_before(
             node.next,
@@ -80,7 +80,7 @@ def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
 
 
 def refuse_autocast(node: Node, edit: Editor, *words: str) -> None:
-    """Let the graph raise under autocast, with the words for :func:`require_no_autocast`."""
+    """Make the graph raise under autocast, with the message of :func:`require_no_autocast`."""
     edit.insert_before(
         node,
         "call_function",

@@ -116,7 +116,7 @@ class Editor:
             before.prepend(node)
 
     def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
-        """Let users of ``old`` read ``new``, which may read it itself and have users; return these users."""
+        """Replace ``old`` by ``new`` in its users and return these; ``new`` may read ``old``."""
         readers = tuple(user for user in old.users if user is not new)
         for reader in readers:
             given: Any = map_arg((reader.args, reader.kwargs), lambda node: new if node is old else node)
@@ -190,7 +190,7 @@ class Editor:
         return read
 
     def _pass_on(self, reading: Node, passing: Passing, name: str) -> Node:
-        """Let the call of the body pass one tensor more, and return the new input."""
+        """Add an argument to the call of the body, and return the body's new input."""
         around = self._of(passing.around)
         around.change(passing.call, args=passing.arguments((*passing.operands, reading)))
         around._record.marked = (passing.call.name,)
@@ -224,7 +224,7 @@ class Editor:
             self.erase(node)
 
     def _pass_no_more(self, node: Node, passing: Passing) -> None:
-        """Let the call of the body pass one tensor less, and erase its input."""
+        """Remove an argument from the call of the body, and erase the body's input."""
         around, reading = self._of(passing.around), passing.readings[node]
         others = tuple(value for value in passing.operands if value is not reading)
         around.change(passing.call, args=passing.arguments(others))

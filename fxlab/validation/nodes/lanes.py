@@ -182,7 +182,7 @@ class ExactLanes:
         return result
 
     def can_run(self, node: Node, start: Callable[[Node], Any]) -> bool:
-        """Tell whether a node has a float64 run: it has none if it reads a derivative without a match."""
+        """Return whether the node can run in float64: not if it reads a gradient without a counterpart."""
         return all(value in self._kept or start(value) is not NOT_THERE for value in node.all_input_nodes)
 
     def _holds_new_values(self, node: Node) -> bool:

@@ -8,7 +8,6 @@ from torch.fx import GraphModule
 from fxlab.checks import flag
 from fxlab.first_use import pd
 from fxlab.graphs.changes_made import changes_made
-from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.sources import SessionLike, checked_session
@@ -77,7 +76,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
             else _compared(session, reference, stage, in_float64=in_float64)
         )
         rows.append([words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *found])
-    index = pd.Index(stage_names(session), name="stage", dtype=object)
+    index = pd.Index(["original", *(p.name for p in session.applied)], name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     statuses = [row[COLUMNS.index("status")] for row in rows]
     table["status"] = pd.Series(statuses, index=index, dtype=object)  # strings of pandas have NaN for None
@@ -90,9 +89,9 @@ def _reference(session: SessionLike) -> Reference | None:
     if session.inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
         return None
     try:
-        reference: Reference = session.reference_run()
+        reference: Reference = session._internals.reference_run()
     except ValueError:
-        if is_in_fake_group(original):  # with a collective that is not computed in one process
+        if is_in_fake_group(original):  # which exchanges nothing
             return None
         raise
     return reference
@@ -105,14 +104,16 @@ def _compared(
     try:
         # Of its present stage, a session remembers both.
         comparison = None if stage is session.graph_module else reference.compare(stage)
-        table = session.compare_outputs() if comparison is None else comparison.table
+        table = session._internals.compare_outputs() if comparison is None else comparison.table
     except ValueError as error:
         return [math.nan, None, str(error)]
     notes = list(dict.fromkeys(note for note in table["note"] if note))
     largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
     try:
-        judge: Any = session if comparison is None else comparison
-        found = judge.verdict() if in_float64 else judge.known_verdict()
+        if comparison is None:
+            found = session.verdict() if in_float64 else session._internals.known_verdict()
+        else:
+            found = comparison.verdict() if in_float64 else comparison.known_verdict()
     except ValueError as error:
         return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
     return [largest, None if found is None else str(found.status), "; ".join(notes)]

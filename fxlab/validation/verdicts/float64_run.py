@@ -250,7 +250,7 @@ class Float64Interpreter(OtherTensors):
         self._draws.back_to(0)
 
     def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
+        """Replace some tensors of the module by one copy each for all nodes; return the copies by name."""
         held = {name: value_at(self.module, name) for name in names}
         tensors = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
         self._kept = {id(tensor): self.value(tensor) for tensor in tensors.values()}

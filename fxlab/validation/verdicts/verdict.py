@@ -1,6 +1,6 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import isroutine
 
@@ -10,10 +10,9 @@ from torch.nn import Module
 
 from fxlab.checks import check_is, flag
 from fxlab.graphs.reordering import reordering
-from fxlab.models.all_ranks import inputs_of_all_ranks, of_all_ranks
 from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.ranks import is_in_fake_group, ranks_together
-from fxlab.models.running import Inputs, given_arguments, named_arguments
+from fxlab.models.ranks import ranks_together
+from fxlab.models.running import Inputs
 from fxlab.models.settings import NumericSettings
 from fxlab.models.weight_files import are_in_files
 from fxlab.sources import Model, compared_models, inputs_or_examples
@@ -28,9 +27,9 @@ from fxlab.validation.verdicts.runs import Runs
 
 
 def verdict(
-    original: Model,
-    transformed: Model | None = None,
-    inputs: Inputs | Iterator[Inputs] | None = None,
+    reference: Model,
+    candidate: Model,
+    inputs: Inputs | None = None,
     *,
     variants: Variants = False,
     gradients: bool = False,
@@ -72,7 +71,7 @@ def verdict(
 
     Parameters
     ----------
-    original, transformed
+    reference, candidate
         As for :func:`compare_outputs`; they may share tensors. A module that is not traced is run as it is.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Left out, those
@@ -135,10 +134,10 @@ def verdict(
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    first, second, known = compared_models(original, transformed, inputs)
+    first, second, known = compared_models(reference, candidate, inputs)
     if any(map(isroutine, (first, second))):
         given = inputs_or_examples(known, first)
-        first, second = graph_to_run(first, "original", given), graph_to_run(second, "transformed", given)
+        first, second = graph_to_run(first, "reference", given), graph_to_run(second, "candidate", given)
     if not flag(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
         return proved
     return Reference(first, known, variants=variants, gradients=gradients).verdict(second)
@@ -158,24 +157,18 @@ class Reference:
     def __init__(
         self,
         original: torch.nn.Module,
-        inputs: Inputs | Iterator[Inputs] | None = None,
+        inputs: Inputs | None = None,
         *,
         variants: Variants = False,
         gradients: bool = False,
     ) -> None:
         check_is(torch.nn.Module, original, "original")
-        self._is_of_all_ranks = isinstance(original, GraphModule) and is_in_fake_group(original)
-        run = self._as_run(original, "original")
-        check_runs(run, "original")
+        check_runs(original, "original")
         if flag(gradients, "gradients") and are_in_files(original):
             raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
-        self.original = run
+        self.original = original
         self.inputs = named_inputs(original, inputs, variants)
         """The inputs of the models, by name."""
-        if self._is_of_all_ranks:
-            for name, given in self.inputs.items():
-                by_name = named_arguments(original, *given_arguments(given))
-                self.inputs[name] = inputs_of_all_ranks(original, by_name)  # type: ignore[arg-type]
         self._asks_others = variants is not False
         self._compares_gradients = gradients
         self._settings: NumericSettings | None = None
@@ -191,18 +184,6 @@ class Reference:
             self._settings = now
         return self._kept_runs
 
-    def _as_run(self, model: torch.nn.Module, name: str) -> torch.nn.Module:
-        """Return a model as it is run: a graph of a fake process group by all ranks, in this process."""
-        if not self._is_of_all_ranks or not isinstance(model, GraphModule):
-            return model
-        try:
-            return of_all_ranks(model)
-        except ValueError as error:
-            raise ValueError(
-                f"{name}: the process group is fake and exchanges nothing, and its ranks cannot run in this "
-                f"process: {error} Run it in a group of gloo or nccl."
-            ) from None
-
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)
         trained = {name: name for name in trained_parameters(graph)} if self._compares_gradients else None
@@ -211,7 +192,6 @@ class Reference:
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
         check_is(torch.nn.Module, transformed, "transformed")
-        transformed = self._as_run(transformed, "transformed")
         check_runs(transformed, "transformed")
         with ranks_together(self.original, transformed):
             return self._verdict(transformed)
@@ -254,7 +234,6 @@ class Reference:
 
     def compare(self, transformed: torch.nn.Module) -> RunsCompared:
         """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
-        transformed = self._as_run(transformed, "transformed")
         check_runs(transformed, "transformed")
         return self._comparison(next(iter(self._runs)), transformed)
 

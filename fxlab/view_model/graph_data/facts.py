@@ -165,7 +165,7 @@ class Codes:
         return len(self.differences.values) - 1
 
     def forget_others(self, kept: Iterable[int]) -> None:
-        """Let go of all codes but these; the page still has them."""
+        """Release all codes but these, which the page still has."""
         self._known = {number: self._known[number] for number in kept}
 
 

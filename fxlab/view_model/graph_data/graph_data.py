@@ -127,7 +127,7 @@ class GraphData:
         return number
 
     def forget_others(self, kept: Collection[int]) -> int:
-        """Let go of all graphs but these; return how many there are that the page still has."""
+        """Release all graphs but these; return the number of those that the page still has."""
         self._written = {number: written for number, written in self._written.items() if number in kept}
         self._plain = {number: plain for number, plain in self._plain.items() if number in kept}
         return len(self._graphs.values) - len(self._written)

@@ -24,8 +24,6 @@ GOOD: list[dict[str, Any]] = [
     {"type": "rewrite", "signature": "s", "number": 1},
     {"type": "apply-up-to", "signature": "s", "count": 1},
     {"type": "near-miss", "signature": "s", "node": "x"},
-    {"type": "look-at-files"},
-    {"type": "reload", "signature": "s"},
     {"type": "move", "signature": "s", "place": 0},
     {"type": "list-offers"},
     {"type": "add", "key": "k", "arguments": {"size": "3"}},

@@ -1,6 +1,7 @@
 """Gradients through a trace, and those that a model computes itself."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import fxlab
+from fxlab.tracing.bound_inputs import bound_arguments
+from fxlab.tracing.model_code.surroundings import run_alone
+from fxlab.tracing.verification.eager import Eager
 
 # Torch says these once in a process.
 pytestmark = pytest.mark.filterwarnings(
@@ -258,7 +262,9 @@ def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared():
 def test_passes_around_a_derivative_are_judged():
     session = fxlab.Session(Derives(lambda m, x: torch.func.grad(m.energy)(x / 2.0)), POSITIONS)
     session.apply("change-true-div-to-mul-by-inverse")
-    assert session.transformed_nodes().index.tolist() == ["truediv"]
+    assert fxlab.rewriting.transformed_nodes(
+        session.graph_module, original=session.original
+    ).index.tolist() == ["truediv"]
     assert session.verdict().same_bits
 
 
@@ -389,3 +395,84 @@ def test_a_model_that_does_something_else_where_torch_has_no_gradients(check):
         with pytest.raises(AssertionError, match=r"torch.is_grad_enabled\(\) being True only"):
             traced(x)
         assert torch.equal(fxlab.symbolic_trace(model, x, check=check)(x), model(x))
+
+
+class Tripled(torch.autograd.Function):
+    """The sine, with three times its derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient * ctx.saved_tensors[0].cos()
+
+
+class Of(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(3, 3), function
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+tripled = Tripled.apply
+TABLE = {"tripled": Tripled.apply}
+WAYS_TO_HOLD = {
+    "a variable of the module": lambda x: tripled(x),
+    "a table": lambda x: TABLE["tripled"](x),
+    "a partial function": partial(Tripled.apply),
+    "a default": lambda x, function=Tripled.apply: function(x),
+    "a builtin": lambda x: next(map(tripled, [x])),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_HOLD)
+def test_a_function_of_autograd_that_is_held_as_a_value_keeps_its_backward(way):
+    model = Of(WAYS_TO_HOLD[way])
+    traced = fxlab.symbolic_trace(model, torch.rand(2, 3))
+    x = torch.rand(4, 3)
+    assert all(map(torch.equal, gradients(traced, x), gradients(model, x)))
+
+
+def test_the_check_finds_gradients_that_the_graph_loses():
+    model = Of(tripled)
+    traced = fxlab.symbolic_trace(model, torch.rand(2, 3))
+    node = next(node for node in traced.graph.nodes if node.name == "tripled")
+    with traced.graph.inserting_after(node):
+        cut = traced.graph.call_method("detach", (node,))
+    node.replace_all_uses_with(cut, lambda user: user is not cut)
+    traced.recompile()
+    given = bound_arguments(model, torch.rand(2, 3))
+    with run_alone(model) as around:
+        eager = Eager(model, given, has_data=True, around=around)
+        values = {argument.name: argument.value for argument in given}
+        assert "to linear.weight" in eager.first_difference_with_gradients(traced, values)
+        assert not eager.first_difference(traced, values)
+
+
+class OnHost(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu():
+            return self.linear(x).exp()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (Checkpointed(True).train(), "checkpoint"),
+        (Checkpointed(False).train(), "checkpoint_hook"),
+        (OnHost(), "save_on_cpu"),
+    ],
+)
+def test_a_trace_reports_tensors_that_a_model_recomputes_or_moves(model, name):
+    found = fxlab.symbolic_trace(model, POSITIONS).meta["trace"].of_kind("saved tensors")
+    assert [finding.what for finding in found] == [name]

@@ -777,3 +777,24 @@ def test_users_of_a_node_read_one_instead_that_reads_it():
     s = x.sin().clamp(-0.5, 0.5)
     assert torch.equal(clamps(graph_module)(x), s.cos() + s)
     assert clamps(graph_module, reverse=True).code == before
+
+
+class Last(RewritePass[fx.Node]):
+    """Moves a call to the end of the graph."""
+
+    def match(self, facts):
+        yield from facts.graph_module.graph.find_nodes(op="call_function", target=torch.sin)
+
+    def rewrite(self, candidate, edit):
+        edit.move([candidate], edit.graph_module.graph.output_node())
+        return candidate
+
+
+def test_moved_nodes_go_back_to_their_places():
+    def names(gm):
+        return [node.name for node in gm.graph.nodes]
+
+    gm = fx.symbolic_trace(lambda x: (torch.sin(x), torch.cos(x)))
+    before = names(gm)
+    assert names(Last()(gm)) == ["x", "cos", "sin", "output"]
+    assert names(Last()(gm, reverse=True)) == before

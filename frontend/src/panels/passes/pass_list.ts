@@ -287,7 +287,6 @@ export class PassList {
         this.previewButton(pass),
       ]),
       chosen && !this.state.fixed && this.tools(pass, place, places),
-      pass.isOutdated === true && this.reloadButton(pass),
       this.errors.of(pass.key, pass.error),
     );
   }
@@ -345,16 +344,6 @@ export class PassList {
       tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
       tool("close", "Remove from the list", false, () => this.actions.send({ type: "remove", signature })),
     ]);
-  }
-
-  private reloadButton(pass: Pass): HTMLElement {
-    const title = `The file of ${pass.name} has changed: import it again`;
-    return textButton(
-      pass.on ? "Changed: apply again" : "Changed: import again",
-      title,
-      () => this.actions.send({ type: "reload", signature: pass.signature }),
-      { class: "fxi-reload fxi-small", "data-focus": `reload-${pass.key}`, disabled: this.busy },
-    );
   }
 
   private stepButton(pass: Pass): HTMLElement {

@@ -153,27 +153,3 @@ async function inflated(part: DataView<ArrayBuffer>): Promise<string> {
   const stream = new Blob([part]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 }
-
-const EVERY_MS = 3000;
-
-export class FileWatch {
-  private isAsking = false;
-  private readonly timer = setInterval(() => void this.look(), EVERY_MS);
-
-  constructor(private readonly kernel: WidgetKernel) {}
-
-  dispose(): void {
-    clearInterval(this.timer);
-  }
-
-  private async look(): Promise<void> {
-    if (this.kernel.isLost) return this.dispose();
-    const { passes, status } = this.kernel.state;
-    if (this.kernel.places === 0 || this.isAsking || document.hidden || !passes.hasFiles || status.busy)
-      return;
-    this.isAsking = true;
-    // A kernel that does not answer is asked no more.
-    await this.kernel.ask({ type: "look-at-files" }).catch(() => {});
-    this.isAsking = false;
-  }
-}

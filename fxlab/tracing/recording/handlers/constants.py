@@ -20,7 +20,7 @@ _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 def allow_numbers(run: Run, call: TorchCall) -> Any:
-    """Let a tensor that torch has made of Python's numbers be a constant, and pass the call on."""
+    """Record a tensor that torch makes of Python numbers as a constant, and make the call."""
     if call.func is torch.ops.aten.lift_fresh.default:
         run.made.allow(call.args)
     return PASSED_ON

@@ -36,7 +36,7 @@ def not_compiled() -> Iterator[None]:
 
 @contextmanager
 def _loops_compiled() -> Iterator[None]:
-    """Let loops be compiled where nothing else is, as eager torch does."""
+    """Compile loops, and nothing else, as eager torch does."""
 
     def compiled(original: Callable[..., Any], function: Any) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -53,7 +53,7 @@ def _loops_compiled() -> Iterator[None]:
 
 @contextmanager
 def loops_seen(run: Run) -> Iterator[None]:
-    """Let calls of loops be seen, and not the compiler that they go through."""
+    """Intercept calls of loops, but not the compiler that they go through."""
     with _loops_exchanged(lambda _, function: function):
         yield
 

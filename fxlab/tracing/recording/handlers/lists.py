@@ -25,7 +25,7 @@ from fxlab.values.nested import Path
 
 
 def hand_on_uncounted(run: Run, call: TorchCall) -> Any:
-    """Record a call that gives or takes a list whose items nothing has counted."""
+    """Record a call that takes or returns a list whose length is unknown during tracing."""
     result = _uncounted(run, call.func, call.args, call.kwargs)
     return PASSED_ON if result is None else result
 

@@ -26,7 +26,7 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 
 @contextmanager
 def modules_seen(run: Run) -> Iterator[None]:
-    """Let calls of modules be seen, which torch hides from modes."""
+    """Intercept calls of modules, which torch hides from modes."""
     paths = {module: path for path, module in run.model.named_modules()}
     hooks = {module: hooks_of(module) for module in paths}
 
@@ -79,8 +79,9 @@ def _called(run: Run, call: _ModuleCall) -> Any:
     is_plain = not run.recording.bodies and autocast_state() == run.autocast
     if is_plain and _is_leaf(run, call):
         all_read((call.args, call.kwargs))  # the module's use of lists is not seen
-        is_impure = vars(module).get("training") is not False
         is_of_torch = type(module).__module__.startswith("torch.nn.")
+        # A module of a person's own may write in any mode, and a hook may, too.
+        is_impure = not is_of_torch or bool(hooks_of(module)) or vars(module).get("training") is not False
         return run.recorded_whole(call.node, lambda: _run_leaf(run, call), is_impure, is_of_torch)
     if call.path and is_plain and run.whole is not None and type(module) in run.whole.reasons:
         with run.mode_reads.ignored():

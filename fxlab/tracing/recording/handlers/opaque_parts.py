@@ -23,7 +23,7 @@ from fxlab.tracing.report import TraceError
 
 @contextmanager
 def functions_seen(run: Run) -> Iterator[None]:
-    """Let calls of functions that stay whole be seen."""
+    """Intercept calls of functions that become one node."""
     copied_settings: dict[int, Any] = {}
 
     def call(
@@ -108,9 +108,9 @@ def call_part(
     with run.unseen():
         result, written = run.whole.run(part, function, call.args, call.kwargs, module)
         call = call if node is None else node(call)
-        computes = not isinstance(call.target, MethodOf) or bool(call.target.uses)
-        is_impure = module is not None and computes and vars(module)["training"]
-        result = with_uncounted(run, run.recorded(call, result, written, is_impure))
+        # Batch norm writes without counting a new version, and no schema tells of a person's own function.
+        may_write = not isinstance(call.target, MethodOf) or bool(call.target.uses)
+        result = with_uncounted(run, run.recorded(call, result, written, may_write))
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
     is_module = isinstance(part, type)

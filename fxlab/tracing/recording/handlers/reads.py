@@ -67,13 +67,13 @@ def read_address(run: Run, call: TorchCall) -> Any:
 
 
 def leave_profiling(run: Run, call: TorchCall) -> Any:
-    """Let the model mark parts of itself for a profiler, which computes nothing."""
+    """Ignore regions that the model marks for a profiler: they compute nothing."""
     operator = getattr(call.func, "_qualified_op_name", "") or str(call.func)
     return call.func(*call.args, **call.kwargs) if operator.startswith("profiler") else PASSED_ON
 
 
 def leave_backward_hooks(run: Run, call: TorchCall) -> Any:
-    """Let the model watch a gradient, which the graph does not."""
+    """Skip a hook on a gradient, which the graph does not have."""
     if call.name not in _HOOKS_OF_GRADIENTS:
         return PASSED_ON
     run.recording.note(Found.BACKWARD_HOOKS, call.name)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
 from fxlab.exchanged import Make, exchanged
@@ -40,16 +41,14 @@ from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 @contextmanager
 def autograd_functions_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.autograd.Function.apply`` be seen."""
+    """Intercept calls of ``torch.autograd.Function.apply``, also where it is held as a value."""
 
-    def seen(original: Any) -> Callable[..., Any]:
-        def call(function: type[Function], *args: Any, **kwargs: Any) -> Any:
-            apply = original.__get__(None, function)
-            return _apply(run, function, apply, args, kwargs) if run.is_seen() else apply(*args, **kwargs)
+    def call(_: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        function, *given = args
+        apply = partial(original, function)
+        return _apply(run, function, apply, (*given,), kwargs) if run.is_seen() else apply(*given, **kwargs)
 
-        return call
-
-    with exchanged(Function, {"apply": seen}):
+    with exchanged_code(Function.apply.__func__, call):  # type: ignore[attr-defined]
         yield
 
 
@@ -57,6 +56,7 @@ def _apply(
     run: Run, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
     if function is CheckpointFunction and torch.is_grad_enabled():
+        run.recording.note(Found.SAVED_TENSORS, "checkpoint")
         # The argument between is the checkpoint's flag that keeps the state of random generators.
         return _checkpointed(run, args[0], args[2:])
     try:
@@ -66,7 +66,7 @@ def _apply(
         run.recording.note(Found.OWN_BACKWARD, function.__name__)
         return apply(*args, **kwargs)
     call = Call("call_function", AutogradFunction(function), args, kwargs)
-    return run.recorded_whole(call, lambda: apply(*args, **kwargs), False)
+    return run.recorded_whole(call, lambda: apply(*args, **kwargs), True)  # it may write what it likes
 
 
 def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
@@ -84,8 +84,31 @@ def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...
 
 
 @contextmanager
+def saved_tensors_seen(run: Run) -> Iterator[None]:
+    """Report what a model does with the tensors that are saved for its backward pass, which saves nothing."""
+    passed_over: list[saved_tensors_hooks] = []
+
+    def enter(original: Callable[..., Any], hooks: saved_tensors_hooks) -> None:
+        if run.is_seen():
+            run.recording.note(Found.SAVED_TENSORS, type(hooks).__name__.strip("_"))
+            passed_over.append(hooks)
+        else:
+            original(hooks)
+
+    def leave(original: Callable[..., Any], hooks: saved_tensors_hooks, *error: object) -> None:
+        if passed_over and passed_over[-1] is hooks:
+            passed_over.pop()
+        else:
+            original(hooks, *error)
+
+    makes = {"__enter__": partial(partial, enter), "__exit__": partial(partial, leave)}
+    with exchanged(saved_tensors_hooks, makes):
+        yield
+
+
+@contextmanager
 def vmap_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.vmap`` be seen, and the mapped function be recorded as a graph of its own."""
+    """Intercept calls of ``torch.vmap``, and record the mapped function as a separate graph."""
 
     def call(
         original: Callable[..., Any],
@@ -113,7 +136,7 @@ def vmap_seen(run: Run) -> Iterator[None]:
 
 @contextmanager
 def derivatives_seen(run: Run) -> Iterator[None]:
-    """Let derivatives of ``torch.func`` be seen, and the differentiated function be recorded."""
+    """Intercept derivatives of ``torch.func``, and record the differentiated function."""
 
     def make(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def build(*build_args: Any, **build_kwargs: Any) -> Callable[..., Any]:
@@ -201,7 +224,7 @@ def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]],
 
 @contextmanager
 def flex_attention_seen(run: Run) -> Iterator[None]:
-    """Let calls of FlexAttention be seen, and its functions be recorded as graphs of their own."""
+    """Intercept calls of FlexAttention, and record its functions as separate graphs."""
     module = sys.modules.get("torch.nn.attention.flex_attention")
     if module is None:  # nobody can call it
         yield

@@ -59,7 +59,7 @@ class WholeParts:
 
     @contextmanager
     def calls_seen(self, call: Callable[..., Any]) -> Iterator[None]:
-        """Let another function make the calls of functions that stay whole.
+        """Route calls of functions that become one node through another function.
 
         ``call``: receives the function, a callable that runs it, and its positional and keyword arguments.
         """

@@ -29,7 +29,7 @@ def _activation(input: torch.Tensor, *options: Any, **named: Any) -> torch.Tenso
 
 
 def _written(input: torch.Tensor) -> torch.Tensor | None:
-    """Let a tensor have been written to; torch refuses that for some that have a gradient, or are views."""
+    """Mark a tensor as written to; torch refuses some writes to views and to tensors with a gradient."""
     if input.requires_grad and (input.is_leaf or input._is_view()):
         return None
     torch.autograd.graph.increment_version(input)

@@ -30,7 +30,7 @@ def counted(by):
 
 def test_a_capture_that_is_another_function_is_a_remark_and_the_verdict():
     model = ComputesOtherwise(lambda _, x: x.sin(), lambda _, x: x.cos())
-    session = fxlab.compile_session(model, torch.ones(2, 3))
+    session = fxlab.compiler.compile_session(model, torch.ones(2, 3))
     assert session.verdict().different
     assert session.verdict("capture").different
     assert "Dynamo's capture is not what the model computes" in session.remarks[0]
@@ -38,18 +38,18 @@ def test_a_capture_that_is_another_function_is_a_remark_and_the_verdict():
 
 def test_a_capture_that_writes_otherwise_is_seen():
     model = ComputesOtherwise(counted(1), counted(2))
-    assert fxlab.compile_session(model, torch.ones(2, 3)).verdict().different
+    assert fxlab.compiler.compile_session(model, torch.ones(2, 3)).verdict().different
     assert float(model.calls) == 0
 
 
 def test_a_capture_without_gradients_is_seen_in_training():
     model = ComputesOtherwise(lambda _, x: x.detach() * 2, lambda _, x: x * 2)
-    assert fxlab.compile_session(model, torch.ones(2, 3), training=True).verdict().different
+    assert fxlab.compiler.compile_session(model, torch.ones(2, 3), training=True).verdict().different
 
 
 def test_a_right_capture_is_the_same_bits_also_with_random_numbers():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout())
-    session = fxlab.compile_session(model, torch.ones(2, 3), training=True)
+    session = fxlab.compiler.compile_session(model, torch.ones(2, 3), training=True)
     assert session.verdict("capture").same_bits
     assert session.verdict().agrees
     assert not session.remarks
@@ -60,9 +60,11 @@ def test_functions_of_torch_func_that_are_kept_leave_later_compiles_alone():
         def forward(self, x):
             return x.relu() if KEPT else x
 
-    KEPT.append(fxlab.compile_session(torch.func.vmap(torch.func.grad(lambda x: x.sin())), (torch.ones(3),)))
+    KEPT.append(
+        fxlab.compiler.compile_session(torch.func.vmap(torch.func.grad(lambda x: x.sin())), (torch.ones(3),))
+    )
     try:
-        assert fxlab.compile_session(Plain(), torch.ones(3)).verdict().agrees
+        assert fxlab.compiler.compile_session(Plain(), torch.ones(3)).verdict().agrees
     finally:
         KEPT.clear()
 
@@ -74,8 +76,8 @@ def test_random_numbers_that_inductor_draws_in_its_own_way_are_no_difference():
     def drawn(x):
         return torch.nn.functional.gumbel_softmax(x) + torch.randint_like(x, 5)
 
-    session = fxlab.compile_session(drawn, (torch.zeros(2, 5),))
+    session = fxlab.compiler.compile_session(drawn, (torch.zeros(2, 5),))
     assert session.verdict().status == "nothing compared"
     assert "fallback_random" in session.verdict().reason
-    as_torch = fxlab.compile_session(drawn, (torch.zeros(2, 5),), options={"fallback_random": True})
+    as_torch = fxlab.compiler.compile_session(drawn, (torch.zeros(2, 5),), options={"fallback_random": True})
     assert as_torch.verdict().agrees
