@@ -32,7 +32,7 @@ SUITES = {
     "compare_nodes": compare_nodes,
     "tracing": tracing,
 }
-WITH_PEERS = ("optimum_passes", "pictures", "explorer", "values", "vision_models")
+WITH_PEERS = ("optimum_passes", "first_picture", "pictures", "explorer", "values", "vision_models")
 """Suites that need other people's tools, which are in an environment of their own."""
 
 

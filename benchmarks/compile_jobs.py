@@ -33,7 +33,7 @@ aten = torch.ops.aten
 """
 RECORDED = """
 import fxlab
-with fxlab.record_compile() as record:
+with fxlab.compiler.record_compile() as record:
     run()
 print(record.story().to_string())
 """
@@ -131,7 +131,7 @@ run = is_right
         ("careless|post_grad_custom_post_pass",),
         """
 import fxlab
-with fxlab.record_compile() as record:
+with fxlab.compiler.record_compile() as record:
     run()
 session = next(iter(record.sessions.values()))
 print(fxlab.bisect(session))
@@ -169,7 +169,7 @@ run = is_right
         ("AOTAutograd/partition|partitioner",),
         """
 import fxlab
-session = fxlab.compile_session(model, x, training=True, options=options)
+session = fxlab.compiler.compile_session(model, x, training=True, options=options)
 print(fxlab.bisect(session))
 """,
         2,

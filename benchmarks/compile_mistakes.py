@@ -34,10 +34,10 @@ def mistakes_in(name: str) -> Iterator[dict[str, Any]]:
     """Plant a mistake at each place where a user's pass can stand, and in one match of a pattern."""
     model, inputs = small(name)
     for place, training in [*((place, False) for place in PLACES), (WITH_GRADIENTS, True)]:
-        session = fxlab.compile_session(model, inputs, training=training, options={place: a_mistake})
+        session = fxlab.compiler.compile_session(model, inputs, training=training, options={place: a_mistake})
         yield found(name, f"{place}, with gradients" if training else place, session, "a_mistake")
     apply, wrong = pattern_with_a_mistake(model, inputs)
-    session = fxlab.compile_session(model, inputs, options={"post_grad_custom_post_pass": apply})
+    session = fxlab.compiler.compile_session(model, inputs, options={"post_grad_custom_post_pass": apply})
     row = found(name, "one match of a pattern", session, "adds")
     excluded = fxlab.bisect(session).rewrites
     session.exclude("post_grad/adds", *excluded)
@@ -50,10 +50,10 @@ def mistakes_in_own_passes(name: str) -> Iterator[dict[str, Any]]:
     """Plant a mistake in each pass of the compiler's own that runs over a model, one at a time."""
     model, inputs = small(name)
     with mistake_in("") as ran:
-        fxlab.compile_session(model, inputs)
+        fxlab.compiler.compile_session(model, inputs)
     for planted in dict.fromkeys(ran):
         with mistake_in(planted):
-            session = fxlab.compile_session(model, inputs)
+            session = fxlab.compiler.compile_session(model, inputs)
             yield found(name, "a pass of the compiler's own", session, planted)
 
 
@@ -142,7 +142,7 @@ def pattern_with_a_mistake(model: nn.Module, inputs: Any) -> tuple[Callable[[Gra
     )
 
     names: list[str] = []
-    fxlab.compile_session(
+    fxlab.compiler.compile_session(
         model,
         inputs,
         options={"post_grad_custom_post_pass": lambda graph: names.extend(map(str, sums(graph)))},

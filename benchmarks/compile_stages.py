@@ -71,7 +71,7 @@ def main() -> None:
 def warm_up() -> None:
     """Let torch import and initialise what it compiles with."""
     model, inputs = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4)
-    fxlab.compile_session(model, inputs)
+    fxlab.compiler.compile_session(model, inputs)
     with torch.no_grad():
         torch.compile(model)(inputs)
 
@@ -80,7 +80,7 @@ def stages_of(name: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each stack of passes of a model."""
     model, inputs = small(name)
     for training in (False, True):
-        for kind, session in fxlab.compile_session(model, inputs, training=training).graphs.items():
+        for kind, session in fxlab.compiler.compile_session(model, inputs, training=training).graphs.items():
             changes = [session.changes(pass_) for pass_ in session.passes]
             yield {
                 "model": name,
@@ -111,7 +111,7 @@ def said(verdict: Callable[[], str]) -> str:
 
 def code_of(name: str) -> dict[str, Any]:
     """Judge the generated code of a model."""
-    session = fxlab.compile_session(*small(name))
+    session = fxlab.compiler.compile_session(*small(name))
     session.generate_code()
     found, below = session.verdict(), session.verdict("compiled code")
     return {
@@ -125,7 +125,7 @@ def parts_of(name: str, *, training: bool) -> Iterator[dict[str, Any]]:
     model, inputs = small(name)
     torch._dynamo.reset()
     try:
-        with fxlab.record_compile() as record, torch.set_grad_enabled(training):
+        with fxlab.compiler.record_compile() as record, torch.set_grad_enabled(training):
             outputs = torch.compile(model, backend=in_parts)(**inputs)
             if training:
                 tensors = tensors_by_path(outputs).values()
@@ -172,13 +172,13 @@ def times_of(name: str) -> dict[str, Any]:
     rounds = 1 if name == UNET else ROUNDS
 
     def listened_to() -> None:
-        with fxlab.record_compile():
+        with fxlab.compiler.record_compile():
             compiled(model, inputs)
 
     both = [(seconds(lambda: compiled(model, inputs)), seconds(listened_to)) for _ in range(rounds)]
     plain, listened = (min(times) for times in zip(*both, strict=True))
-    recorded = fastest(lambda: fxlab.compile_session(model, inputs), rounds)
-    session = fxlab.compile_session(model, inputs)
+    recorded = fastest(lambda: fxlab.compiler.compile_session(model, inputs), rounds)
+    session = fxlab.compiler.compile_session(model, inputs)
     with tempfile.TemporaryDirectory() as folder:
         report = fastest(lambda: fxlab.report(session, path=f"{folder}/compile.html"), rounds=1)
     return {

@@ -211,12 +211,15 @@ def judge(options: argparse.Namespace) -> None:
             nodes = len(session.graph_module.graph.nodes)
             timed(
                 "compare_nodes",
-                lambda: fxlab.compare_nodes(session),
+                lambda: fxlab.compare_nodes(session.original, session.graph_module, session.inputs),
                 lambda t: f"{len(t)} of {nodes} nodes",
             )
             session.revert("merge-linears")
         session.apply("wrong-merge")
-        found = timed("first_divergence", lambda: fxlab.first_divergence(session))
+        found = timed(
+            "first_divergence",
+            lambda: fxlab.first_divergence(session.original, session.graph_module, session.inputs),
+        )
         assert re.search(rf"layers_{wrong.split('.')[1]}_mlp", found.node), found
         assert not timed("verdict with a mistake of 1%", session.verdict).agrees
     print(json.dumps(["largest", 0, f"{memory.largest / GB:.2f} GB of memory, with what is mapped"]))

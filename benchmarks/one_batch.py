@@ -149,7 +149,7 @@ def _judged(mistake: Mistake) -> dict[str, str]:
     session = fxlab.Session(model, one, passes=[pass_])
     session.apply(pass_)
     alone, varied = session.verdict(), session.verdict(variants=True)
-    found = fxlab.evaluate(session, batches)
+    found = session.evaluate(batches)
     different = int((found.batches["status"] == "different").sum())
     return {
         "mistake": mistake.words,

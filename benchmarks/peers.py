@@ -75,13 +75,14 @@ def main() -> None:
     from transformers.utils import logging
 
     let_torchvision_be_imported()
-    from benchmarks import explorer, optimum_passes, pictures, values, vision_models
+    from benchmarks import explorer, first_picture, optimum_passes, pictures, values, vision_models
     from benchmarks.measure import compared
 
     suites = {
         "optimum_passes": optimum_passes,
         "pictures": pictures,
         "explorer": explorer,
+        "first_picture": first_picture,
         "values": values,
         "vision_models": vision_models,
     }

@@ -186,7 +186,7 @@ STEPS: dict[str, Callable[[], fx.GraphModule]] = {
     "Step of ResNet-50": lambda: fxlab.trace_step(
         hf.ResNetForImageClassification(hf.ResNetConfig(num_labels=2)), {**PIXELS, **LABELS}
     ),
-    "Step of a UNet": lambda: fxlab.trace_step(UNet(), PIXELS["pixel_values"], squared),
+    "Step of a UNet": lambda: fxlab.trace_step(UNet(), PIXELS["pixel_values"], loss=squared),
     "Step of GPT-2 with LoRA": gpt2_with_lora,
     "Step of Whisper": whisper,
     "Step with checkpoints": with_checkpoints,

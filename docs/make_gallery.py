@@ -64,7 +64,7 @@ def compiled() -> fxlab.Session:
     config = BertConfig(num_hidden_layers=2, hidden_size=128, num_attention_heads=4, intermediate_size=256)
     model = BertModel(config).eval()
     options = {"post_grad_custom_post_pass": careless}
-    return fxlab.compile_session(model, fxlab.example_inputs(model), options=options)
+    return fxlab.compiler.compile_session(model, fxlab.example_inputs(model), options=options)
 
 
 REPORTS: dict[str, Callable[[], fxlab.Session]] = {

@@ -1,6 +1,6 @@
 """All passes, where ``optimum.fx`` has them: ``from fxlab.optimization import MergeLinears, compose``."""
 
-from fxlab import ReversibleTransformation as ReversibleTransformation
-from fxlab import Transformation as Transformation
-from fxlab import compose as compose
+from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
+from fxlab.transformations.base import Transformation as Transformation
+from fxlab.transformations.composition import compose as compose
 from fxlab.transformations.passes import *  # noqa: F403

@@ -105,7 +105,7 @@ class Reason(Coded):
     UNEXPECTED_HOLDER = "its {parameter} is {path!r}, not the {parameter} of the module that holds its weight"
     WEIGHT_IS_INPUT = (
         "its {parameter} is the input {value} of the graph; give a graph that holds its weights, "
-        "such as that of torch.export or fxlab.capture"
+        "such as that of torch.export or fxlab.Capture"
     )
     HOLDS_MORE = "the module that holds its weight also holds {attribute}"
     TRAINING_MODE = "{module} is in training mode; call eval() first"

@@ -82,6 +82,11 @@ def _write(record: Any, stack: Any, folder: str, process: int) -> None:
         is_taken = os.path.exists(os.path.join(folder, f"rank-{rank}"))
         name = f"rank-{rank}-{name}" if is_taken else f"rank-{rank}"
     try:
-        record.write(os.path.join(folder, name))
+        written = record.write(os.path.join(folder, name))
+        if record.sessions:
+            from fxlab.html_report.report import report_several
+
+            options: Any = {"notes": record.remarks, "measure": False, "skip_failing": True}
+            report_several(record.sessions, written / "report.html", **options)
     except Exception as error:
         print(f"fxlab: the record is not complete: {error}", file=sys.stderr)

@@ -3,6 +3,7 @@
 >>> from fxlab.rewriting import RewritePass, new_layer, why_not_replaceable
 """
 
+from fxlab.graphs.transformed_nodes import transformed_nodes
 from fxlab.node_info import only_input
 from fxlab.operators import operator_called, operator_of
 from fxlab.reasons import Reason, Refusal
@@ -18,6 +19,11 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
+from fxlab.transformations.patterns.example import pattern_of
+from fxlab.transformations.patterns.from_pattern import find_matches
+from fxlab.transformations.patterns.match import Match
+from fxlab.transformations.patterns.pattern import either
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.dialects import layer_call, new_layer
 from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
@@ -28,9 +34,9 @@ from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear
 
 __all__ = [
-    "Candidate", "Editor", "GraphFacts", "Layer", "Reason", "Refusal", "RewritePass", "Writes",
-    "as_batch_norm", "as_convolution", "as_linear", "casts_to_autocast_dtype", "known_dtype",
-    "largest_magnitude", "layer_call", "marks", "may_return_view", "new_layer", "only_input",
-    "operator_called", "operator_of", "rounding_readers", "why_hooked", "why_impure", "why_mixed",
-    "why_not_plain", "why_not_replaceable",
+    "Candidate", "CandidatePass", "Editor", "GraphFacts", "Layer", "Match", "Reason", "Refusal",
+    "RewritePass", "Writes", "as_batch_norm", "as_convolution", "as_linear", "casts_to_autocast_dtype",
+    "either", "find_matches", "known_dtype", "largest_magnitude", "layer_call", "marks", "may_return_view",
+    "new_layer", "only_input", "operator_called", "operator_of", "pattern_of", "rounding_readers",
+    "transformed_nodes", "why_hooked", "why_impure", "why_mixed", "why_not_plain", "why_not_replaceable",
 ]  # fmt: skip

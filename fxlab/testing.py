@@ -1,12 +1,8 @@
-"""Assertions for tests, where other libraries have them: ``fxlab.testing.assert_same``."""
+"""Assertions for tests of passes and models."""
 
-from fxlab import assert_same, expect, expect_no_match
-from fxlab.other_names import OF_FXLAB
+from fxlab.comparison.compare import assert_same as assert_same
+from fxlab.deployment.files.repro import repro as repro
+from fxlab.session.expecting import expect as expect
+from fxlab.session.expecting import expect_no_match as expect_no_match
 
-__all__ = ["assert_same", "expect", "expect_no_match"]
-
-
-def __getattr__(name: str) -> object:
-    if OF_FXLAB.get(name) in __all__:
-        return assert_same
-    raise AttributeError(f"module 'fxlab.testing' has no attribute {name!r}. It has {', '.join(__all__)}.")
+__all__ = ["assert_same", "expect", "expect_no_match", "repro"]

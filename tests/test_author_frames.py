@@ -152,7 +152,7 @@ def test_cells_of_notebooks_are_called_so():
     assert str(error).endswith("KeyError: 'x' (line 2 of a notebook cell)")
 
 
-@pytest.mark.parametrize("make", [fxlab.trace, fxlab.symbolic_trace, fxlab.Session])
+@pytest.mark.parametrize("make", [fxlab.symbolic_trace, fxlab.Session])
 def test_a_warning_names_the_line_that_called_fxlab(make):
     def whole(x):
         return x * len(x) if x.sum() > 0 else x

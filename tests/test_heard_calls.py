@@ -147,7 +147,7 @@ def test_passes_of_users_may_call_torch_by_keywords():
         "post_grad_custom_pre_pass": by_keyword(relus_to_clamps()),
         "post_grad_custom_post_pass": observed,
     }
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
+    session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
     assert session.remarks == ()
     assert session.verdict().agrees
 
@@ -159,7 +159,7 @@ class Nothing(PassBase):
 
 def test_a_pass_of_a_pipeline_may_be_called_by_keyword():
     program = torch.export.export(nn.ReLU(), (torch.ones(2),))
-    with fxlab.record_passes(program) as record:
+    with fxlab.compiler.record_passes(program) as record:
         Nothing()(graph_module=program.graph_module)
     (session,) = record.sessions.values()
     assert session.unchanged == ("Nothing",)
@@ -186,7 +186,7 @@ def test_an_observer_without_an_attribute_is_a_remark(monkeypatch, name):
         return Without(value, name) if type(value).__name__ == "GraphTransformObserver" else value
 
     monkeypatch.setattr(heard_calls.Call, "given", given)
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8))
+    session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8))
     assert any(f"has no {name}" in remark for remark in session.remarks)
     assert session.verdict().agrees
 
@@ -197,7 +197,7 @@ def test_renamed_descriptors_of_inputs_are_a_remark(training):
 
     PlainAOTInput.__name__ = "PlainInput"
     try:
-        session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
+        session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
     finally:
         PlainAOTInput.__name__ = "PlainAOTInput"
     assert any("told by their order alone" in remark for remark in session.remarks)
@@ -226,6 +226,6 @@ def test_a_phase_of_another_name_is_a_remark(monkeypatch, phase, training):
         return Module() if place == "torch._inductor.compile_fx" else import_module(place)
 
     monkeypatch.setattr(heard_calls, "import_module", without)
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
+    session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
     assert any(f"has no {hidden}" in remark for remark in session.remarks)
     assert all(one.verdict().agrees for one in session.graphs.values())

@@ -151,7 +151,7 @@ def model():
 
 def step_of(model, inputs):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return fxlab.trace_step(model, inputs, lambda output: output["product"].sum(), optimizer=optimizer)
+    return fxlab.trace_step(model, inputs, loss=lambda output: output["product"].sum(), optimizer=optimizer)
 
 
 @pytest.mark.slow
@@ -182,26 +182,36 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     def switch():
         session.apply("merge-linears")
         session.verdict()
-        session.compare_outputs()
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs)
 
     lines = lines_of(switch)
     session.undo()
-    before, expected, outputs = modes(), state(session.original), session.compare_outputs()
+    before, expected, outputs = (
+        modes(),
+        state(session.original),
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs),
+    )
     for at in points(lines):
         interrupted(switch, at)
         assert modes() == before, at
         assert_same_state(expected, state(session.original))
         session.revert("merge-linears")
         assert [p.name for p in session.applied] == names
-        assert session.compare_outputs().equals(outputs)
+        assert fxlab.compare_outputs(session.original, session.graph_module, session.inputs).equals(outputs)
     session.apply("merge-linears")
     assert session.verdict().agrees
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
-    assert session.compare_outputs()["max_abs_diff"].eq(0).all()
+    assert (
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["max_abs_diff"]
+        .eq(0)
+        .all()
+    )
 
 
-@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, torch.sum)])
+@pytest.mark.parametrize(
+    "trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, loss=torch.sum)]
+)
 def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through(trace):
     class Swallowing(nn.Module):
         def forward(self, x):

@@ -109,7 +109,7 @@ def test_a_function_has_one_text_on_every_screen_and_in_every_table(function: Ca
     lines = lines_of(hierarchy.leaves[hierarchy.position_of[node.name]], hierarchy.modules)
     tables = [
         fxlab.nodes(graph_module),
-        fxlab.transformed_nodes(graph_module),
+        fxlab.rewriting.transformed_nodes(graph_module),
         fxlab.profile(graph_module, torch.eye(2)),
         fxlab.compare_nodes(graph_module, graph_module, torch.eye(2)),
         _node_table(graph_module).set_index("node"),

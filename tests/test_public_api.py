@@ -1,7 +1,7 @@
-"""The public names: each is in docs/reference.md once, with its signature, in one vocabulary."""
+"""The public names: one stub lists them, and completion offers them and no others."""
 
+import ast
 import inspect
-import operator
 import os
 import re
 import subprocess
@@ -11,153 +11,153 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 import fxlab
-from fxlab.other_names import OF_FXLAB, OF_SESSIONS
+from fxlab.hints import MOVED
+from fxlab.notebook.inspector import Inspector
 
 ROOT = Path(__file__).parents[1]
-ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+)\n(?:   :members: (.*)\n)?", re.M)
-PUBLIC = [
-    *(f"fxlab.{name}" for name in fxlab.__all__ if name != "__version__"),
-    *(f"fxlab.rewriting.{name}" for name in fxlab.rewriting.__all__),
-    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__),
-    *(f"fxlab.transformations.{name}" for name in ("Match", "available", "installed", "offered")),
-    # What few need.
-    *("fxlab.transformations.FuseBatchNorm1dInConv1d", "fxlab.transformations.FuseBatchNorm3dInConv3d"),
-    "fxlab.transformations.FuseBatchNormInConvTranspose",
-    *("fxlab.validation.Reference", "fxlab.validation.Status", "fxlab.validation.compare_stages"),
-    *("fxlab.validation.input_variants", "fxlab.validation.model_cost"),
-    "fxlab.deployment.files.ExportError",
-    # Results of functions, which nobody makes.
-    *("fxlab.comparison.FirstDifference", "fxlab.comparison.RecordedRun", "fxlab.drawing.Drawing"),
-    *("fxlab.compiler.CompileRecord", "fxlab.compiler.PassRecord", "fxlab.deployment.files.ExportedFile"),
-    *("fxlab.graphs.changes_made.Changes", "fxlab.graphs.changes_made.changes_made"),
-    *("fxlab.graphs.code_diff.CodeDiff", "fxlab.tracing.CapturedGraph", "fxlab.tracing.TraceReport"),
-    *(
-        "fxlab.steps.StepLoop",
-        "fxlab.steps.StepsCompared",
-        "fxlab.tracing.GraphBreak",
-    ),
-    *(
-        f"fxlab.validation.{name}"
-        for name in (
-            *("Bisection", "Cost", "Divergence", "Evaluation", "Histogram", "MemoryUse", "NodeValues"),
-            *("Slice", "Statistics", "TensorValue", "Times", "Variants", "WorstBatch"),
-        )
-    ),
-]
-ORDER = (
-    *("session", "model", "reference", "candidate", "graph_module", "original", "transformed", "inputs"),
-    *("path", "passes", "pass_"),
-)
+STUB = (ROOT / "fxlab/__init__.pyi").read_text()
+MODULES = ("compiler", "overlays", "rewriting", "runs", "steps", "testing")
+ORDER = ("session", "model", "reference", "candidate", "graph", "inputs", "passes", "pass_")
 """The names of the arguments that most functions have, in their order."""
-OTHER_NAMES = {"gm", "p", "what", "a", "b", "transformation", "model_or_session"}
-"""Names that arguments had, for which there is one above."""
 
 
-ENTRIES = ENTRY.findall((ROOT / "docs/reference.md").read_text())
-LISTED = [name for name, _ in ENTRIES]
-MEMBERS = [f"{name}.{member}" for name, members in ENTRIES for member in filter(None, members.split(", "))]
+def session():
+    return fxlab.Session(lambda x: torch.relu(x) / 2, torch.ones(2))
 
 
-def named(full_name: str):
-    value = fxlab
-    for part in full_name.removeprefix("fxlab.").split("."):
-        if inspect.ismodule(value) and not hasattr(value, part):  # nothing has imported it yet
-            value = import_module(f"{value.__name__}.{part}")
-        else:
-            value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part)
-    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+def public_functions():
+    places = [
+        (fxlab, fxlab.__all__),
+        *((getattr(fxlab, name), getattr(fxlab, name).__all__) for name in MODULES),
+    ]
+    found = {id(getattr(place, name)): getattr(place, name) for place, names in places for name in names}
+    members = [value for name, value in vars(fxlab.Session).items() if not name.startswith("_")]
+    return [each for each in (*found.values(), *members, fxlab.Session.__init__) if inspect.isfunction(each)]
 
 
-def parameters(value) -> list[inspect.Parameter]:
-    return [p for p in inspect.signature(value).parameters.values() if p.name not in ("self", "cls")]
+def test_the_stub_lists_what_completion_offers_and_no_more():
+    imported = [
+        (statement.module, name.name)
+        for statement in ast.parse(STUB).body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
+    ]
+    names = {name for module, name in imported if module != "fxlab"} | {"__version__"}
+    assert {name for module, name in imported if module == "fxlab"} == {*MODULES}
+    assert dir(fxlab) == fxlab.__all__ == sorted(names)
+    assert len(fxlab.__all__) <= 64
 
 
-def test_the_reference_has_each_public_name_once():
-    assert sorted(LISTED) == sorted(PUBLIC)
-    assert len(set(MEMBERS)) == len(MEMBERS)
+def test_a_session_has_few_members():
+    assert len([name for name in dir(session()) if not name.startswith("_")]) <= 34
 
 
-@pytest.mark.parametrize("name", [*LISTED, *MEMBERS])
-def test_arguments_have_one_name_and_one_order(name):
-    value = named(name)
-    if not inspect.isfunction(value):
-        return
-    given = [p.name for p in parameters(value) if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert OTHER_NAMES.isdisjoint(p.name for p in parameters(value))
-    is_assertion = name.startswith("fxlab.expect")  # its subject, the pass, comes first
-    if name in LISTED and name.count(".") == 1 and not is_assertion:
-        known = [argument for argument in given if argument in ORDER]
-        assert known == sorted(known, key=ORDER.index)
-
-
-def test_what_is_public_is_known_without_importing_torch():
+def test_each_name_is_imported_when_it_is_first_used():
     code = "import fxlab, sys; dir(fxlab); fxlab.__all__; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+    for name in fxlab.__all__:
+        assert getattr(fxlab, name) is not None
+    for name in MODULES:
+        assert getattr(fxlab, name) is import_module(f"fxlab.{name}")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each module is reached in a fork")
-def test_modules_are_reached_after_importing_fxlab_alone():
-    names = ["rewriting", "overlays", "transformations", "validation", "tracing"]
-    code = f"""
-import os, torch, fxlab
-for name in {names}:
-    if os.fork() == 0:
-        assert getattr(fxlab, name).__all__
-        os._exit(0)
-    assert os.wait()[1] == 0, name
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize("function", public_functions(), ids=lambda each: each.__qualname__)
+def test_signatures_are_explicit_and_in_one_vocabulary(function):
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in ("self", "cls")]
+    for parameter in parameters:
+        assert parameter.kind is not parameter.VAR_KEYWORD, parameter
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            assert parameter.annotation not in ("Any", inspect.Parameter.empty), parameter
+    given = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name in ORDER]
+    if not function.__qualname__.startswith(("expect", "Session.")):  # their subject, the pass, comes first
+        assert given == sorted(given, key=ORDER.index)
 
 
-def test_the_names_of_passes_are_those_of_their_table():
-    passes = fxlab.transformations.passes
-    own = {*fxlab._EXPORTS["transformations.passes"].split()}
-    assert own | {name for name in passes.__all__ if name in OF_FXLAB} == {*passes.__all__}
-    assert own.isdisjoint(OF_FXLAB)
-    assert {cls.__name__ for cls in fxlab.transformations.available()} < {*passes.__all__}
+def test_no_file_imports_a_part_of_fxlab_by_a_string():
+    found = []
+    for file in (ROOT / "fxlab").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module"
+            ):
+                texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                found += [(file.name, text) for text in texts if str(text).startswith("fxlab")]
+    assert found == []
 
 
-def test_what_other_names_stand_for_is_there():
-    for other in OF_FXLAB:
-        assert getattr(fxlab, other) is not None
-    session = fxlab.Session(torch.fx.symbolic_trace(nn.ReLU()), torch.ones(2))
-    for own in {*OF_SESSIONS.values()}:
-        owners = session, fxlab.CompileSession, fxlab
-        assert any(hasattr(owner, own) for owner in owners) or operator.attrgetter(own)(fxlab)
+def test_import_contracts_have_no_exceptions():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert "ignore_imports" not in text
+    assert "exclude_type_checking_imports = false" in text
+
+
+def test_hints_are_few_and_name_what_is_there():
+    assert len(MOVED) <= 60
+    for name, sentence in MOVED.items():
+        assert name not in fxlab.__all__
+        for dotted in re.findall(r"\bfxlab\.([\w.]*\w)", sentence):
+            value = fxlab
+            for part in dotted.split("."):
+                value = (
+                    import_module(f"fxlab.{part}")
+                    if value is fxlab and part not in dir(fxlab)
+                    else getattr(value, part)
+                )
+        for member in re.findall(r"\bsession\.(\w+)", sentence):
+            assert hasattr(fxlab.Session, member) or member == "original", sentence
 
 
 def test_only_the_height_of_an_inspector_is_a_public_trait():
-    traits = fxlab.Inspector.class_own_traits(sync=True) | fxlab.Inspector.class_traits(sync=True)
+    traits = Inspector.class_own_traits(sync=True) | Inspector.class_traits(sync=True)
     own = {name for name in traits if not name.startswith("_")} - {"comm", "keys", "layout", "tabbable"}
     assert own - {"tooltip"} == {"height"}
 
 
-COMPARISONS = {
-    "verdict": lambda found: found.status,
-    "compare_outputs": lambda found: found.to_csv(),
-    "compare_nodes": lambda found: found.to_csv(),
-    "first_divergence": str,
-    "graph_diff": lambda found: found.to_csv(),
-}
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each case is counted in a fork")
+@pytest.mark.parametrize(
+    ("case", "most"),
+    [
+        ("fxlab.draw(graph).svg", 90),
+        ("fxlab.Session(graph, x)", 150),
+        ("fxlab.verdict(graph, graph, x)", 180),
+    ],
+)
+def test_few_modules_are_imported_for(case, most):
+    code = f"""
+import sys, torch, fxlab
+x, model = torch.ones(1, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+graph = torch.fx.symbolic_trace(model)
+{case}
+print(len([name for name in sys.modules if name.partition(".")[0] == "fxlab"]))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(found.stdout) <= most
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMPARISONS)
-def test_comparisons_take_modules_graph_modules_and_sessions(name):
-    compare, text = getattr(fxlab, name), COMPARISONS[name]
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
-    x = torch.randn(3, 4)
-    session = fxlab.Session(model, x)
-    session.apply("fuse-bias-in-linear")
-    expected = text(compare(session.original, session.graph_module, x))
-    assert text(compare(session)) == expected
-    assert text(compare(session.original, session)) == expected
-    assert text(compare(session, session)) == text(compare(session.graph_module, session.graph_module, x))
-    untraced = compare(model, session.graph_module, x)
-    assert type(untraced) is type(compare(session))
-    if name not in ("compare_nodes", "graph_diff"):
-        assert text(untraced) == expected
+@pytest.mark.parametrize("file", ["right_uses.py", "wrong_uses.py"])
+def test_type_checkers_take_right_uses_and_find_each_wrong_one(file):
+    path = ROOT / "tests/typing" / file
+    wrong = {number for number, line in enumerate(path.read_text().splitlines(), 1) if "# wrong" in line}
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        os.devnull,
+        "--follow-imports=silent",
+    ]
+    found = subprocess.run(
+        [*command, "--ignore-missing-imports", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = {int(line) for line in re.findall(rf"{file}:(\d+): error", found.stdout)}
+    assert errors == wrong, found.stdout + found.stderr

@@ -53,8 +53,13 @@ def test_nothing_is_wrong_with_the_workflows() -> None:
 @pytest.mark.parametrize(
     ("command", "code", "verdict", "page"),
     [
-        ("verdict made.py:model --title 'two words' \\\n\n  --passes remove-id\n", 0, "same bits", True),
-        ("nodes made.py:model", 0, "none", False),
+        (
+            "report made.py:model --title 'two words' \\\n\n  --passes remove-identities\n",
+            0,
+            "same bits",
+            True,
+        ),
+        ("trace made.py:model --nodes", 0, "none", False),
         ("compile script.py -- --json -o mine", 5, "none", False),
         ("", 2, "none", False),
     ],

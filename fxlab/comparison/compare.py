@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -12,11 +11,12 @@ from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
+from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.stages import session_of_all
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
+from fxlab.html_report.report import report as write_report
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
-from fxlab.public_calls import fitted
 from fxlab.session import Session
 from fxlab.sources import Model
 from fxlab.units import listed
@@ -33,8 +33,8 @@ MOST_MODELS = 6
 
 
 def compare(
-    reference: Model,
-    candidate: Model | None = None,
+    reference: Model | RecordedRun,
+    candidate: Model | RecordedRun,
     inputs: Inputs | None = None,
     *,
     candidate_inputs: Inputs | None = None,
@@ -53,11 +53,10 @@ def compare(
     Parameters
     ----------
     reference, candidate
-        A module or function, which is traced; a graph module, exported program, file of one, or session. A
-        session alone is compared with its own original. One that runs code of ``torch.compile`` is run as it
-        is called, and its outputs, writes and gradients are compared. Or runs that
-        :func:`fxlab.record_run` recorded, or their files; a model compared with a run is recorded here, on
-        ``inputs``.
+        A module or function, which is traced; a graph module or exported program. One that runs code of
+        ``torch.compile`` is run as it is called, and its outputs, writes and gradients are compared. Or runs
+        that :func:`fxlab.runs.record_run` recorded, or their files; a model compared with a run is recorded
+        here, on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
@@ -176,7 +175,8 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
                 "model: a recorded run stands beside one model. Compare each: fxlab.compare(run, model)."
             )
         if not isinstance(reference, Session):
-            reference = session = Session(reference, inputs)  # type: ignore[arg-type]  # traced once
+            session = Session(reference, inputs)  # traced once
+            reference = session.original
             inputs = session.inputs
     found = [compare(reference, candidate, inputs) for candidate in candidates]
     return session_of_all([one.stage for one in found], found[0].inputs)
@@ -234,17 +234,20 @@ def _in_another_dtype(judgement: Judgement, ours: torch.dtype, theirs: torch.dty
 
 def assert_same(
     reference: Model,
-    candidate: Model | None = None,
+    candidate: Model,
     inputs: Inputs | None = None,
     *,
     report: str | os.PathLike[str] | None = None,
-    **options: Any,
+    candidate_inputs: Inputs | None = None,
+    outputs: Mapping[str | int, str | int] | None = None,
+    weights: bool | Mapping[str, str] = True,
+    gradients: bool = False,
 ) -> None:
     """Raise an ``AssertionError`` that names the first difference, unless two models compute the same.
 
     Parameters
     ----------
-    reference, candidate, inputs, **options
+    reference, candidate, inputs, candidate_inputs, outputs, weights, gradients
         As for :func:`fxlab.compare`.
     report
         The HTML file to write if they differ.
@@ -264,7 +267,15 @@ def assert_same(
     """
     if report is not None:  # first: its error must not take the place of the difference
         file_to_write(report, "report", ".html", ".htm")
-    found: Comparison = fitted(compare, (reference, candidate, inputs), options)
+    found = compare(
+        reference,
+        candidate,
+        inputs,
+        candidate_inputs=candidate_inputs,
+        outputs=outputs,
+        weights=weights,
+        gradients=gradients,
+    )
     if not found.agrees:
-        where = f"\nReport: {found.report(report)}" if report is not None else ""
+        where = f"\nReport: {write_report(found.session, report)}" if report is not None else ""
         raise AssertionError(f"{found}{where}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import Node
 
@@ -17,11 +17,10 @@ from fxlab.comparison.stages import Compared, session_of_all
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.first_use import pd
-from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import line_of, module_path, target_text, upstream
 from fxlab.operators import computes
-from fxlab.results import Judged, OtherNames, json_values, table_property
+from fxlab.results import Judged, json_text, json_values
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
@@ -31,12 +30,9 @@ from fxlab.validation.tensor_values.visited_run import visit_values
 from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import WORSE, Status
 
-if TYPE_CHECKING:
-    from fxlab.notebook import Inspector
-
 
 @dataclass(frozen=True)
-class FirstDifference(OtherNames):
+class FirstDifference:
     """The first place where two models part; as text it begins with the path of the candidate's module."""
 
     candidate: str
@@ -214,7 +210,7 @@ class Comparison(Judged):
                 return there, reference
         return candidate or there, reference
 
-    @table_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each node that computes tensors, with its partner and the distance of the two.
 
@@ -354,7 +350,7 @@ class Comparison(Judged):
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as JSON (see :meth:`as_dict`); to a name that ends in ``.html``, as :meth:`report` does.
+        """Write it as JSON (see :meth:`as_dict`).
 
         Raises
         ------
@@ -362,9 +358,7 @@ class Comparison(Judged):
             If the file cannot be written.
         """
         file = Path(path)
-        if file.suffix == ".html":
-            return self.report(file)
-        self.to_json(file)
+        file.write_text(json_text(self), encoding="utf-8")
         return file
 
     @cached_property
@@ -378,26 +372,6 @@ class Comparison(Judged):
         parted = () if self.agrees else self.alignment.parted
         words = str(self.first or self).partition("\n")[0]
         return Compared(self.alignment, parted, words, self.candidate_inputs is self.inputs)
-
-    def inspect(self) -> Inspector:
-        """Show both in an inspector, side by side; a selection in one is shown in the other."""
-        from fxlab.notebook import inspect
-
-        inspector = inspect(self.session)
-        inspector.panes = [0, 1]
-        return inspector
-
-    def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write both to one HTML file: see :func:`fxlab.report`.
-
-        Raises
-        ------
-        ValueError
-            If ``path`` does not end in ``.html``.
-        OSError
-            If the file cannot be written.
-        """
-        return report(self.session, path=path)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -16,8 +16,7 @@ from fxlab.models.graph_module import check_lints
 from fxlab.models.module_tensors import CALLS_A_MODULE
 from fxlab.models.running import Inputs, argument_names, given_arguments, given_inputs
 from fxlab.node_info import dtype_name
-from fxlab.sources import Source, compared_models, inputs_or_examples, is_session, resolved, traced
-from fxlab.transformations.registry import passes_meant
+from fxlab.sources import inputs_or_examples, source_of, traced
 from fxlab.validation.arguments import check_runs, check_runs_by_node, compiled_call
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
 from fxlab.values.nested import map_tensors, tensors_inside
@@ -50,16 +49,12 @@ def given_models(
     The candidate gets the inputs of the reference by name, or else in their order, in the dtype of its own
     weights if theirs are all of another; then the reference gets them rounded alike.
     """
-    if candidate is not None and not isinstance(candidate, nn.Module) and passes_meant(candidate):
-        reference, candidate, inputs = compared_models(reference, candidate, inputs)
-    if candidate is None and is_session(reference):
-        reference, candidate = Source(reference.original, reference.inputs), reference
     (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")
-    known = next((each for each in (inputs, its, others_own) if each is not None), None)
+    known = next((each for each in (given_inputs(inputs), its, others_own) if each is not None), None)
     known = inputs_or_examples(known, first)
     left: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    others = given_inputs(candidate_inputs, {})
+    others = given_inputs(candidate_inputs)
     if others is None:
         others, left = _for_candidate(second, known)
         ours, theirs = _float_dtype(first), _float_dtype(second)
@@ -82,8 +77,8 @@ def _float_dtype(model: Any) -> torch.dtype | None:
 
 def _source(model: Any, name: str) -> tuple[Any, Any]:
     """Return a module or function, and the inputs that come with it."""
-    found = resolved(model, name)
-    return (found.module if isinstance(found, Source) else found.graph_module), found.inputs
+    found = source_of(model, name)
+    return found.module, found.inputs
 
 
 def _given(model: Any, inputs: Inputs, name: str) -> Given:

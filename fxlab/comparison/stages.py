@@ -101,6 +101,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
         stages.append(_Stage(candidate, names))
         passes.append(Candidate(name, candidate, parted, one.description))
     session = Session(reference, inputs, passes=passes)
+    session._is_comparison = True
     session.apply(*passes)
     return session
 

@@ -12,7 +12,7 @@ from fxlab.compiler.compiling.stack import stacks_of
 from fxlab.compiler.options.hooks import mode_options, values
 from fxlab.compiler.scripts.record import linked
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.models.running import Inputs, are_batches, given_inputs
+from fxlab.models.running import Inputs, given_inputs
 
 
 def compile_session(
@@ -89,7 +89,7 @@ def compile_session(
     if backend != "inductor":
         raise ValueError(
             f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
-            "fxlab.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
+            "fxlab.compiler.record_compile() notes those of any backend; fxlab.Capture keeps the graphs."
         )
     if options is not None and not isinstance(options, Mapping):
         raise unexpected("options", "a mapping of Inductor's settings", options)
@@ -98,12 +98,7 @@ def compile_session(
             raise TypeError("mode: torch.compile takes options or a mode, not both. Give one of them.")
         options = mode_options(mode)
     model = unwrapped(model)
-    if isinstance(inputs, list) and are_batches(inputs, model):
-        raise TypeError(
-            f"inputs: expected those of one call, got a list of {len(inputs)}. fxlab.record_compile() "
-            "records several calls, and why they are compiled again."
-        )
-    inputs = given_inputs(inputs, {}, model)
+    inputs = given_inputs(inputs)
     unknown = sorted({name.replace("-", "_") for name in options or ()} - {*values()})
     if unknown:
         raise ValueError(
@@ -113,7 +108,7 @@ def compile_session(
         if not isinstance(model, nn.Module):
             raise TypeError(
                 "inputs: expected what the function is called with, as a tuple or by name. What a run of "
-                "yours compiles is recorded by `with fxlab.record_compile() as record:`."
+                "yours compiles is recorded by `with fxlab.compiler.record_compile() as record:`."
             )
         from fxlab.tracing import example_inputs
 

@@ -28,7 +28,7 @@ CODE = "compiled code"
 
 @dataclass(frozen=True, eq=False)
 class CompilerPass(Transformation):
-    """A pass that torch's compiler has run, on stages of its :class:`fxlab.CompileSession` alone."""
+    """A pass that torch's compiler has run, on stages of its :class:`fxlab.compiler.CompileSession` alone."""
 
     name: str
     fixed: str = field(default="", compare=False)
@@ -162,7 +162,7 @@ def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
     if not isinstance(below, StageOf):
         raise ValueError(
             f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
-            "only. Make one: fxlab.compile_session(model, inputs)."
+            "only. Make one: fxlab.compiler.compile_session(model, inputs)."
         )
     if below.entries and below.options != below.stack.options:
         raise ValueError(

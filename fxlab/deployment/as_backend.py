@@ -45,13 +45,14 @@ def as_backend(session: Switched, *, check: bool = True) -> Callable[..., Any]:
     training loops and autocast work as before. Dynamo captures the graphs and guards them; the passes change
     each, and it runs eagerly. A pass that is switched in the session acts on the next call.
 
-    A changed graph is judged against itself as captured, on the arguments of its first call and of the first
-    one with other sizes. Where the two differ by more than rounding, or a pass raises, the graph runs
-    unchanged, and a ``RuntimeWarning`` names the pass and the graph. Where gradients are wanted, passes that
-    compute new weights are left off, since an optimizer would not train these.
+    A changed graph is judged against itself as captured, on the arguments of its first call, of the first one
+    with other sizes, and again when weights were written (in training once). Where the two differ by more
+    than rounding, or a pass raises, the graph runs unchanged, and a ``RuntimeWarning`` names the pass and the
+    graph. Where gradients are wanted, passes that compute new weights are left off, since an optimizer would
+    not train these.
 
     The measure is the capture. Whether Dynamo has captured what the model computes is not visible to a
-    backend; :func:`fxlab.compile_session` compares the two.
+    backend; :func:`fxlab.compiler.compile_session` compares the two.
 
     Parameters
     ----------
@@ -169,8 +170,12 @@ class _Graph:
         self._has_effects = False
         self._made_for: tuple[object, ...] = ()
         self._weights: list[torch.Tensor] = []
+        self._watched: list[torch.Tensor] = []
+        """Those whose values may have decided what the passes did."""
         self._versions: list[tuple[int, int]] = []
         self._sampled = Sampled(())
+        self._writes = 0
+        """How often the passes were applied again because of written weights."""
         self._stages: list[tuple[str, GraphModule]] = []
         self._judged: list[object] = []
 
@@ -198,18 +203,42 @@ class _Graph:
         )
         weights = self._lifted.weights(values)
         if is_new or (self._changed is not None and self._is_stale(weights)):
-            self._made_for, self._weights, self._judged = made_for, weights, []
-            self._make(values)
+            self._writes = 0 if is_new else self._writes
+            self._weights, self._judged = weights, []
+            try:
+                self._make(values)
+            except Exception as error:
+                self._leave_off(f"{self._pass_names() or 'passes'}: {_words(error)}")
+            self._made_for = made_for
         if self._changed is not None and self._backend.check and len(self._judged) < 2:
             sizes = [tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in values]
             if sizes not in self._judged:
-                self._judged.append(sizes)
                 self._judge(values)
+                self._judged.append(sizes)
 
     def _is_stale(self, weights: list[torch.Tensor]) -> bool:
         if any(now is not before for now, before in zip(weights, self._weights, strict=True)):
             return True
-        return self._versions != _versions(weights[: len(self._versions)]) or self._sampled.changed()
+        is_written = self._versions != _versions(self._watched) or self._sampled.changed()
+        self._writes += is_written
+        return is_written
+
+    def _watch(self, *, makes_tensors: bool, trains: bool) -> None:
+        """Note the weights: the result of the passes holds for their present values.
+
+        In training, equal weights and the like part with the first step; passes that compute new ones are
+        off.
+        """
+        if makes_tensors:
+            self._watched = self._weights
+        elif trains and self._writes:
+            self._watched = []
+        elif self._has_effects:  # buffers that the graph itself writes decide nothing
+            self._watched = [weight for weight in self._weights if isinstance(weight, nn.Parameter)]
+        else:
+            self._watched = self._weights
+        self._versions = _versions(self._watched)
+        self._sampled = Sampled(self._watched if makes_tensors else ())
 
     def _trains(self, values: tuple[Any, ...]) -> bool:
         tensors = (value for value in values if isinstance(value, torch.Tensor))
@@ -222,16 +251,15 @@ class _Graph:
             return
         traced = module = self._lifted.with_weights(values)
         own = {id(tensor) for *_, tensor in _held(traced)}
+        trains = self._trains(values)
         for pass_ in self._backend.passes:
-            stage = self._stage(module, pass_, own if self._trains(values) else None)
+            stage = self._stage(module, pass_, own if trains else None)
             if stage is not None:
                 module = stage
                 self._stages.append((pass_.name, stage))
         if self._stages:
-            # What passes have computed holds for the values that the weights have now.
-            computed_from = self._weights if self._backend.share(module, own) else []
-            self._versions, self._sampled = _versions(computed_from), Sampled(computed_from)
             self._has_effects = any(map(_may_have_effects, module.graph.nodes))
+            self._watch(makes_tensors=self._backend.share(module, own), trains=trains)
             self._changed = runnable(module)
 
     def _stage(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import fx
 
@@ -20,23 +20,24 @@ from fxlab.drawing.rendering.lines import ALIKE
 from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.first_use import pd
-from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
-from fxlab.other_names import bare
+from fxlab.models.running import Inputs, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
-from fxlab.results import OtherNames
-from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
+from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
+from fxlab.transformations import Transformation
 from fxlab.units import counted
 
-_SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
+Highlight: TypeAlias = Transformation | fx.Node | str
+"""Nodes to highlight: those that a transformation has changed, a node, or a name of one."""
+
+_SUFFIXES = (".svg", ".png", ".pdf", ".dot")
 _DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
 """A cell is as wide as it is, and may be dark; the picture has the colours of paper."""
 
 
-class Drawing(OtherNames):
+class Drawing:
     """A picture of a graph; a notebook shows it as the value of a cell.
 
     Parameters
@@ -102,8 +103,6 @@ class Drawing(OtherNames):
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
-        ``.graphml`` and ``.json`` have all nodes in place of boxes, for networkx and other tools.
-
         Returns
         -------
         pathlib.Path
@@ -116,10 +115,6 @@ class Drawing(OtherNames):
         elif suffix == ".dot":
             # Names from a model may hold lone surrogates, which UTF-8 cannot encode.
             data = self.source.encode("utf-8", "replace")
-        elif suffix in SUFFIXES:
-            graph_module = self.view.hierarchy.leaves[0].node.graph.owning_module
-            assert graph_module is not None
-            data = network_file(graph_module, suffix)
         else:
             data = lay_out(self.source, "png" if suffix == ".png" else "pdf")
         file.write_bytes(data)
@@ -142,34 +137,30 @@ class Drawing(OtherNames):
 
 
 def draw(
-    model: Model,
+    graph: Model | SessionLike,
     inputs: Inputs | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
-    highlight: Any = None,
+    highlight: Iterable[Highlight] = (),
     overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
     opened: Iterable[str] | int | None = None,
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
     lines: str = ALIKE,
-    **arguments: Any,
 ) -> Drawing:
     """Draw the graph of a model.
 
     Parameters
     ----------
-    model
-        A graph module of any kind; an exported program or the path of one; a session, of which the
-        present graph module is drawn; or a module, which is traced.
+    graph
+        A graph module of any kind; an exported program; a session, of which the present graph module is
+        drawn; or a module or function, which is traced.
     inputs
         The inputs to trace a module on, and to measure the overlay: keyword arguments (a mapping), positional
         arguments (a tuple) or one tensor. Left out, those of the session.
-    path
-        A file to write it to as well: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
     highlight
-        The highlights: a transformation (anything with ``get_transformed_nodes``), a node or its name, or a
-        list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
+        Transformations, nodes, and names of nodes. The groups that hold highlighted nodes are opened as far
+        as ``budget`` allows.
     overlay
         The values to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
@@ -187,8 +178,6 @@ def draw(
     lines
         ``"dtype"`` colours lines by the dtypes of their tensors, ``"bytes"`` draws them thicker for more
         bytes; ``"alike"``, as at first, does neither.
-    **arguments
-        Inputs by name, such as those of a tokenizer.
 
     Returns
     -------
@@ -199,24 +188,22 @@ def draw(
     --------
     >>> import torch
     >>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
-    >>> draw(graph_module, highlight="_1")
+    >>> draw(graph_module, highlight=["_1"])
     <Drawing: 4 nodes in 4 boxes, 1 highlighted>
     >>> draw(graph_module, overlay="flops", inputs=(torch.ones(1, 2),))
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
     arrangement = Arrangement(_DIRECTIONS.get(direction, direction), flag(shapes, "shapes"), lines)
-    found = resolved(model, "model")
-    module = found.module if isinstance(found, Source) else found.original
-    given = inputs_of(found, given_inputs(inputs, arguments, module))
+    found = resolved(graph, "graph")
+    given = inputs_of(found, given_inputs(inputs))
     if given is not None:
         given_arguments(given)
-    graph_module = graph_of(found, "model", given)
-    check_inputs_named(graph_module, arguments)
+    graph_module = graph_of(found, "graph", given)
     start_layout_worker()
     drawn = unfolded(graph_module)
     coloured_by = _overlay(graph_module, drawn, overlay, given)
-    marks = _marks(drawn, highlight, () if isinstance(found, Source) else found.applied)
+    marks = _marks(drawn, highlight)
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)
     if opened is None and marks:
@@ -228,10 +215,7 @@ def draw(
             view = view.open(group)
         except (TypeError, ValueError) as error:
             raise type(error)(f"opened: {error}") from None
-    drawing = Drawing(view, marks, coloured_by, arrangement)
-    if path is not None:
-        drawing.save(path)
-    return drawing
+    return Drawing(view, marks, coloured_by, arrangement)
 
 
 def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
@@ -249,18 +233,10 @@ def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, i
     return own[0].on(drawn)
 
 
-def _marks(
-    graph_module: fx.GraphModule, highlight: Any, passes: Iterable[Any] = ()
-) -> dict[str, tuple[str, ...]]:
-    if highlight is None:
-        return {}
-    several = isinstance(highlight, Sequence | set | frozenset) and not isinstance(highlight, str)
+def _marks(graph_module: fx.GraphModule, highlight: Iterable[Highlight]) -> dict[str, tuple[str, ...]]:
     names = {node.name for node in graph_module.graph.nodes}
     marks: dict[str, tuple[str, ...]] = {}
-    by_name = {bare(str(each.name)): each for each in passes}
-    for each in highlight if several else (highlight,):
-        is_name = isinstance(each, str) and each not in names
-        wanted = by_name.get(bare(each), each) if is_name else each
+    for wanted in items_of(highlight, "highlight", "transformations, nodes and names of nodes"):
         if isinstance(wanted, str):
             found, label = [wanted], HIGHLIGHT
         elif isinstance(wanted, fx.Node):
@@ -269,9 +245,7 @@ def _marks(
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
-            raise unexpected(
-                "highlight", "a transformation, a node, a node's name or a list of these", wanted
-            )
+            raise unexpected("highlight", "transformations, nodes and names of nodes", wanted)
         for name in found:
             if name not in names:
                 raise ValueError(f"highlight: it names {name!r}, but the graph has no such node.")

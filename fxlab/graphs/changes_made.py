@@ -13,7 +13,7 @@ from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import kind_text, modules_by_path
-from fxlab.results import Result, table_property
+from fxlab.results import Result
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
@@ -55,7 +55,7 @@ class Changes(Result):
     )
     """The nodes that each rewrite removes and adds; all in one if rewrites are not told apart."""
 
-    @table_property
+    @property
     def table(self) -> "pd.DataFrame":
         """A row for each rewrite: the names of the nodes that it has ``removed`` and ``added``."""
         rows = [tuple(map(", ".join, pair)) for pair in self.replaced]

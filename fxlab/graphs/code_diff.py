@@ -10,8 +10,7 @@ from functools import cached_property
 from fxlab.first_use import pd
 from fxlab.graphs.line_diff import Run, line_runs
 from fxlab.models.generated_code import GeneratedCode, generated_code
-from fxlab.models.running import Inputs
-from fxlab.results import Result, table_property
+from fxlab.results import Result
 from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
 
@@ -38,7 +37,7 @@ class CodeDiff(Result):
         # A line that names all inputs is known by these.
         return tuple(line_runs(self.before.lines, self.after.lines, (self.before.nodes, self.after.nodes)))
 
-    @table_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each line of either code.
 
@@ -116,18 +115,13 @@ class CodeDiff(Result):
             yield from ((" ", line) for line in new[run.length - tail :])
 
 
-def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs | None = None) -> CodeDiff:
+def code_diff(reference: Model, candidate: Model) -> CodeDiff:
     """Compare the Python that torch generates from two graphs, line by line.
 
     Parameters
     ----------
-    original
-        The model before: a graph module, a module, or a :class:`fxlab.Session`, which stands for its present
-        graph module.
-    transformed
-        The model after, in any of these forms. Left out, a session is compared with its own original.
-    inputs
-        Inputs to trace a module on that is not traced yet, as for :func:`fxlab.symbolic_trace`.
+    reference, candidate
+        The model before and after: graph modules, or modules, functions and exported programs.
 
     Returns
     -------
@@ -153,5 +147,5 @@ def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs 
     +    truediv = relu * 0.5;  relu = None
          return truediv
     """
-    before, after = compared_graphs(original, transformed, inputs)
+    before, after = compared_graphs(reference, candidate)
     return CodeDiff(generated_code(before), generated_code(after))

@@ -12,7 +12,6 @@ from fxlab.graphs.matching import known_to_agree, matched
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
 from fxlab.sources import Model, compared_graphs
 from fxlab.transformations.journal.journal import Journal
@@ -25,9 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def graph_diff(
-    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
-) -> "pd.DataFrame":
+def graph_diff(reference: Model, candidate: Model) -> pd.DataFrame:
     """List the nodes in which two graphs differ.
 
     Nodes are the same if they have the same name; in two captures of one model, such as an exported program
@@ -36,13 +33,8 @@ def graph_diff(
 
     Parameters
     ----------
-    original
-        The model before: a graph module, a module, or a :class:`fxlab.Session`, which stands for its present
-        graph module.
-    transformed
-        The model after, in any of these forms. Left out, a session is compared with its own original.
-    inputs
-        Inputs to trace a module on that is not traced yet, as for :func:`fxlab.symbolic_trace`.
+    reference, candidate
+        The model before and after: graph modules, or modules, functions and exported programs.
 
     Returns
     -------
@@ -80,7 +72,7 @@ def graph_diff(
     >>> graph_diff(graph, fused)["change"].to_dict()
     {'evaluation_mode': 'added', '_0': 'changed', '_1': 'removed', '_2': 'rewired'}
     """
-    before, after = map(unfolded, compared_graphs(original, transformed, inputs))
+    before, after = map(unfolded, compared_graphs(reference, candidate))
     owned = _owned(before, after)
     read = {node.name: _input_names(node) for node in after.graph.nodes}
     pairs = None if is_same_capture(before, after) else matched(before, after).originals

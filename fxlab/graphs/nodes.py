@@ -1,18 +1,16 @@
-"""All nodes of a graph: a table that pandas queries, and files that networkx and others read."""
+"""All nodes of a graph, as a table that pandas queries."""
 
 from __future__ import annotations
 
-import io
-import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs
 from fxlab.node_info import (
     class_names,
     frames_of,
@@ -25,19 +23,21 @@ from fxlab.node_info import (
     unknown_node,
 )
 from fxlab.operators import operator_for
-from fxlab.sources import Model, graph_of, is_session
+from fxlab.sources import Model, SessionLike, graph_of, is_session, resolved
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.marks import marks
+
+Where: TypeAlias = str | Node | Callable[..., Any]
+"""Nodes: a name, path or operation in words; a node; or a class of modules, an operator, or a predicate."""
 
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
 
 def nodes(
-    model: Model,
-    inputs: Inputs | None = None,
+    graph: Model | SessionLike,
+    where: Where | None = None,
     *,
-    where: Any = None,
     op: str | None = None,
     target: Any = None,
     module: str | None = None,
@@ -46,10 +46,9 @@ def nodes(
 
     Parameters
     ----------
-    model
-        A graph module; a session, which stands for its present graph; or a module, which is traced.
-    inputs
-        Inputs to trace a module on. Left out, they are made from its configuration.
+    graph
+        A graph module; a session, which stands for its present graph; or a module, which is traced on inputs
+        that are made from its configuration.
     where
         Nodes to list: the name of a node, the path of a module, an operation in words
         (``"linear"``), a class of modules, an operator, or a function of a node. Left out, all.
@@ -79,7 +78,7 @@ def nodes(
     Raises
     ------
     TypeError
-        If ``model`` is no module or session.
+        If ``graph`` is no model or session.
     ValueError
         If there is no such ``op``, or the graph has nothing of the name or path that ``where`` or ``module``
         is.
@@ -95,13 +94,10 @@ def nodes(
     >>> table.query("op == 'call_module' and target != '1'").index.tolist()
     ['_0', '_2']
     """
-    given: Any = inputs
-    if isinstance(given, str) or callable(given):  # nodes(session, "encoder.layer.0")
-        inputs, where = None, given
-    graph_module: GraphModule = unfolded(graph_of(model, "model", inputs))
+    graph_module: GraphModule = unfolded(graph_of(resolved(graph, "graph"), "graph"))
     passes = [
         *Journal.of(graph_module).transformations.values(),
-        *(model.passes if is_session(model) else ()),
+        *(graph.passes if is_session(graph) else ()),
     ]
     names = {one.signature: str(one.name) for one in passes if isinstance(one, Transformation)}
     modules = modules_by_path(graph_module)
@@ -173,41 +169,3 @@ def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     called = [node for node in graph.nodes if node.target is where]
     is_operator = operator_for(where) is not None  # it would be called with a node
     return called if called or is_operator else [node for node in graph.nodes if where(node)]
-
-
-SUFFIXES = (".graphml", ".json")
-_NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML may hold."""
-
-
-def network_file(graph_module: GraphModule, suffix: str) -> bytes:
-    """Return a graph as GraphML, or JSON that ``networkx.node_link_graph(..., edges="edges")`` reads."""
-    table = nodes(graph_module)
-    facts = table.drop(columns=["inputs", "users"])
-    attributes: dict[str, dict[str, Any]] = {
-        str(name): {str(column): "" if value is None else str(value) for column, value in row.items()}
-        for name, row in facts.to_dict("index").items()
-    }
-    edges = [(read, name) for name, inputs in table["inputs"].items() for read in inputs]
-    if suffix == ".json":
-        written = {
-            "directed": True,
-            "multigraph": False,
-            "graph": {},
-            "nodes": [{"id": name, **facts} for name, facts in attributes.items()],
-            "edges": [{"source": read, "target": name} for read, name in edges],
-        }
-        return json.dumps(written, indent=1).encode()
-    from networkx import DiGraph, write_graphml
-
-    network = DiGraph()
-    for name, known in attributes.items():
-        network.add_node(_plain(name), **{column: _plain(text) for column, text in known.items()})
-    network.add_edges_from((_plain(read), _plain(str(name))) for read, name in edges)
-    file = io.BytesIO()
-    write_graphml(network, file)
-    return file.getvalue()
-
-
-def _plain(text: str) -> str:
-    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -11,7 +11,7 @@ from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import module_path, modules_by_path, parameter_count, shape_and_dtype, target_text
-from fxlab.sources import Model, graph_of, is_session
+from fxlab.sources import Model, graph_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks
 
@@ -29,11 +29,11 @@ def transformed_nodes(
     Parameters
     ----------
     model
-        The transformed graph module, or a session.
+        The transformed graph module.
     pass_
         The pass to ask for; if left out, every node that carries a mark is listed.
     original
-        The model before, to see both side by side. Left out, that of the session.
+        The model before, to see both side by side.
 
     Returns
     -------
@@ -61,7 +61,6 @@ def transformed_nodes(
     [224]
     """
     graph_module = unfolded(graph_of(model, "model"))
-    before = model.original if original is None and is_session(model) else original
     nodes: Iterable[Node]
     if pass_ is None:
         nodes = [node for node in graph_module.graph.nodes if marks(node)]
@@ -71,9 +70,9 @@ def transformed_nodes(
         raise unexpected("pass_", "an fxlab.Transformation", pass_)
     nodes = list(nodes)
     table = _table({node.name: node for node in nodes}, graph_module)
-    if before is None:
+    if original is None:
         return table
-    return _side_by_side(table, nodes, graph_module, unfolded(graph_of(before, "original")))
+    return _side_by_side(table, nodes, graph_module, unfolded(graph_of(original, "original")))
 
 
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFrame":

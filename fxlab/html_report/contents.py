@@ -44,7 +44,10 @@ def contents(
     ``judged``: known verdicts of some sessions: a few words, whether it agrees, and the reason.
     """
     remarks = dict.fromkeys(
-        words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks
+        words
+        for one in sessions.values()
+        if one._internals.compiled is not None
+        for words in one._internals.compiled.remarks
     )
     return {
         "title": clip(title, MOST_NAME),
@@ -65,7 +68,7 @@ def verdict_words(session: Session, *, judge: bool) -> Judged:
     if session.inputs is None:
         return NOT_JUDGED, None, "Its inputs are not known."
     try:
-        verdict = session.verdict() if judge else session.known_verdict()
+        verdict = session.verdict() if judge else session._internals.known_verdict()
     except NothingReturnedError as error:
         return "returns nothing", True, describe_error(error)
     except Exception as error:
@@ -80,7 +83,7 @@ def verdict_words(session: Session, *, judge: bool) -> Judged:
 
 def _row(name: str, session: Session, judged: Judged) -> WrittenRow:
     words, agrees, reason = judged
-    ended = session.compiled.graph_break if session.compiled is not None else None
+    ended = session._internals.compiled.graph_break if session._internals.compiled is not None else None
     return {
         "name": clip(name, MOST_NAME),
         "model": clip(model_name(session), MOST_NAME),

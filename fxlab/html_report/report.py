@@ -21,9 +21,7 @@ from fxlab.html_report.written_values import written_values
 from fxlab.overlays import Overlay, Subject, offered, source
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session import Session
-from fxlab.session.session_of import session_of
-from fxlab.sources import ModelLike
-from fxlab.transformations import Transformation
+from fxlab.session.session_of import checked_session
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -56,12 +54,10 @@ stage below and with the original, so that a file grows with the number of stage
 
 
 def report(
-    model: ModelLike | Session | tuple[Any, ...] | Mapping[str, Session],
-    inputs: Any = None,
-    path: str | os.PathLike[str] | None = None,
+    session: Session | Mapping[str, Session],
+    path: str | os.PathLike[str],
     *,
     title: str = "",
-    passes: Sequence[Transformation] | None = None,
     measure: bool = True,
     values: bool = False,
     overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None = None,
@@ -76,21 +72,13 @@ def report(
 
     Parameters
     ----------
-    model
-        A :class:`fxlab.Session`, whose passes that are on become the stages; or the source of one: a model,
-        which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of two to
-        six models is written side by side: each as :func:`fxlab.compare` aligns it with the first. Several
-        sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins with a
-        list of them.
-    inputs
-        For a model, as for :func:`fxlab.inspect`.
+    session
+        A session, whose passes that are on become the stages. Several sessions by name, such as those of
+        :func:`fxlab.compiler.record_compile`, become one file, which begins with a list of them.
     path
-        The file to write, ending in ``.html``; of a session, ``report(session, "report.html")``. One that
-        exists is replaced when the new one is complete.
+        The file to write, ending in ``.html``. One that exists is replaced when the new one is complete.
     title
         The title of the page. Left out, the name of the model.
-    passes
-        For a model, as for :func:`fxlab.inspect`.
     measure
         Whether to run the model for measurements that take many runs: the verdict (:func:`fxlab.verdict`),
         and the costs and errors of the nodes of each stage, by which the graph can be coloured.
@@ -110,8 +98,7 @@ def report(
     Raises
     ------
     TypeError
-        If the model is not a module, ``path`` no path, or ``inputs`` or ``passes`` are given together with a
-        session, which has its own.
+        If ``session`` is no session, or ``path`` no path.
     ValueError
         If ``path`` does not end in ``.html``, there is no session in a mapping, or ``SOURCE_DATE_EPOCH`` is
         set and not a number.
@@ -129,28 +116,26 @@ def report(
     >>> model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
     >>> session = Session(model, torch.ones(1, 2))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(session, path=f"{folder}/report.html").name
+    ...     report(session, f"{folder}/report.html").name
     'report.html'
     """
-    if path is None and isinstance(inputs, str | os.PathLike) and isinstance(model, Session | Mapping):
-        inputs, path = None, inputs
     file = checked_path(path)
     check_is(str, title, "title")
     flag(measure, "measure")
     flag(values, "values")
-    if isinstance(model, Mapping):
-        sessions = {name: session_of(one, inputs, passes) for name, one in _checked(model)}
+    if isinstance(session, Mapping):
+        sessions = dict(_checked(session))
         if not sessions:
-            raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
+            raise ValueError("session: there is no session in this mapping, so there is nothing to report.")
         if overlay is not None:
             raise ValueError("overlay: expected one session to colour, got several. Report each by itself.")
         return report_several(sessions, file, title=title, measure=measure, values=values)
+    session = checked_session(session)
     colours = _Colours.of(overlay)
-    session = session_of(model, inputs, passes)
     colours.check(session)
     data = _data(session, measure, values, colours)
-    if isinstance(model, tuple):
-        data["row"] = [*range(len(model))]
+    if session._internals.is_comparison:
+        data["row"] = [*range(len(session.stages))]
     text = page(title or model_name(session), {"fxlab-session": data})
     write(file, text.encode())
     return file
@@ -190,9 +175,9 @@ def report_several(
 def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
     for name, session in sessions.items():
         if not isinstance(name, str):
-            raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
+            raise TypeError(f"session: expected sessions by name, but {described(name)} is the name of one.")
         if not isinstance(session, Session):
-            raise unexpected("model", f"a Session under {name!r}", session)
+            raise unexpected("session", f"a Session under {name!r}", session)
         yield name, session
 
 
@@ -243,7 +228,7 @@ class _Colours:
 def _data(
     session: Session, measure: bool, values: bool = False, colours: _Colours | None = None
 ) -> WrittenReport:
-    with session.held():
+    with session._internals.held():
         return _data_now(session, measure, values, colours or _Colours())
 
 
@@ -338,7 +323,7 @@ def _tables(
             frame, words = known.make(session)
             jumps = known is not PATTERNS
             more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=jumps))
-    if session.evaluation is not None:
+    if session._internals.evaluation is not None:
         for kind in (DATA, WORST_BATCHES):
             frame, words = kind.make(session)
             more.append(_table(kind.name, kind.title, words, frame, kind.index_title))

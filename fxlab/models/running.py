@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
-from fxlab.other_names import NoInputError
 from fxlab.torch_private import (
     allow_saved_hooks,
     are_saved_hooks_allowed,
@@ -31,7 +30,7 @@ from fxlab.values.tensors import refuse_fake
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
 
-Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
+Inputs: TypeAlias = torch.Tensor | tuple[Any, ...] | Mapping[str, Any]
 """Inputs of a model: keyword arguments, positional arguments, or one tensor."""
 
 T = TypeVar("T")
@@ -328,74 +327,16 @@ def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return put_together(map_tensors(clone_real, parted(leaf)))
 
 
-_INPUTS_BY_NAME = (
-    *("args", "example_args", "example_inputs", "sample_inputs", "dummy_inputs"),
-    *("example_input", "sample_input", "dummy_input"),
-)
-"""Other libraries' arguments for all positional inputs, and those for all named ones."""
-_NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
-
-
-def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -> Any:
-    """Return inputs as tensors in one tuple or mapping, unless they are one tensor.
-
-    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers with lists; or several batches, of
-    which the first is taken, without labels that the model does not take. ``arguments``: those given by
-    keyword. ``model``: names the positional inputs. Raises TypeError if there are both, and the model has no
-    name for some; or if the model does not have an argument.
-    """
-    names = names_of_inputs(model)
-    inputs = batches_of(inputs)
-    if are_batches(inputs, model):
-        with generators_kept():
-            inputs = taken_of_batch(next(iter(inputs), None), model)
-    by_name = dict(arguments)
-    if names is not None:
-        for other in (*_NAMED_BY_NAME, *_INPUTS_BY_NAME):
-            if other in by_name and other not in names.all:
-                value = by_name.pop(other)
-                if other in _NAMED_BY_NAME and value is not None and not isinstance(value, Mapping):
-                    raise TypeError(
-                        f"{other}: expected more inputs by name (a mapping), got {described(value)}. All "
-                        "inputs are one argument: (a, b), or {name: value}."
-                    )
-                by_name |= (value or {}) if other in _NAMED_BY_NAME else {}
-                inputs = value if other in _INPUTS_BY_NAME and inputs is None else inputs
-        if names.is_closed and (unknown := [each for each in by_name if each not in names.all]):
-            raise NoInputError(unknown[0], names.all)
-    if by_name and inputs is not None:
-        places = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
-        positional = () if names is None else names.positional
-        known = places if isinstance(places, Mapping) else dict(zip(positional, places, strict=False))
-        if len(known) < len(places) or not by_name.keys().isdisjoint(known):
-            raise TypeError(
-                f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(by_name)}. "
-                "Give one mapping of all."
-            )
-        by_name = {**known, **by_name}
-    return _as_tensors(by_name or inputs)
-
-
-def _as_tensors(given: Any) -> Any:
-    numpy = sys.modules.get("numpy")
-    arrays = () if numpy is None else (numpy.ndarray,)
-    if isinstance(given, arrays):
-        return torch.from_numpy(given)
-    # An encoding of transformers holds lists until it is asked for tensors.
-    encodings = {"BatchEncoding", "BatchFeature"} & {kind.__name__ for kind in type(given).__mro__}
-    kinds = (*arrays, list) if encodings else arrays
-    held = given.values() if isinstance(given, Mapping) else given
-    if not isinstance(given, Mapping | tuple | list) or not any(isinstance(each, kinds) for each in held):
-        return given
-
-    def tensor_of(value: Any) -> Any:
-        if isinstance(value, arrays):
-            return torch.from_numpy(value)
-        return torch.tensor(value, device=torch.get_default_device()) if isinstance(value, kinds) else value
-
-    if isinstance(given, Mapping):
-        return {name: tensor_of(value) for name, value in given.items()}
-    return tuple(map(tensor_of, given))
+def given_inputs(inputs: Any) -> Any:
+    """Return inputs, or ``None`` for none; raises the ``TypeError`` for another kind of value."""
+    if inputs is None or isinstance(inputs, Mapping | tuple | torch.Tensor):
+        return inputs
+    advice = "Write a tuple: (a, b)." if isinstance(inputs, list) else ""
+    if isinstance(inputs, torch.utils.data.DataLoader | torch.utils.data.Dataset):
+        advice = "Take one batch of it; session.evaluate(batches) judges all."
+    elif type(inputs).__module__ == "numpy":
+        advice = "Write torch.from_numpy(array)."
+    raise unexpected("inputs", "a tensor, a tuple, or a mapping of names to inputs", inputs, advice)
 
 
 class _Names(NamedTuple):
@@ -444,25 +385,6 @@ def batches_of(data: Any) -> Any:
     return torch.utils.data.DataLoader(data) if is_map else data
 
 
-def are_batches(inputs: Any, model: Any) -> bool:
-    """Tell whether inputs are several batches: a ``DataLoader``, or a list that is not one call of the model.
-
-    The model takes each item of such a list, and could not take all of them as its arguments.
-    """
-    if isinstance(inputs, torch.utils.data.DataLoader):
-        return True
-    names = names_of_inputs(model)
-    if not isinstance(inputs, list) or not inputs or names is None:
-        return False
-    if all(isinstance(each, Mapping) for each in inputs):
-        return all({*each} <= {*names.all} for each in inputs)
-    if not names.is_closed or not all(isinstance(each, torch.Tensor | tuple) for each in inputs):
-        return False
-    counts = (len(inputs), *(len(each) if isinstance(each, tuple) else 1 for each in inputs))
-    fits = [names.required <= count <= len(names.positional) for count in counts]
-    return not fits[0] and all(fits[1:])
-
-
 def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
     """Return the inputs of a model in a batch, without labels and other parts that it does not take.
 
@@ -476,10 +398,3 @@ def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
     if isinstance(batch, tuple | list):
         return tuple(batch[: (not optional and names.required) or len(names.positional)])
     return batch
-
-
-def check_inputs_named(graph_module: GraphModule, arguments: Iterable[str]) -> None:
-    """Raise the ``TypeError`` for a keyword argument that is no input of a graph."""
-    names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
-    if unknown := sorted({*arguments} - {*names, *_INPUTS_BY_NAME, *_NAMED_BY_NAME}):
-        raise NoInputError(unknown[0], names)

@@ -12,10 +12,10 @@ from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
-from fxlab.other_names import OF_INSPECTORS, no_such_name
 from fxlab.overlays import Overlay
 from fxlab.overlays.given import is_overlay_file, overlays_of
-from fxlab.session.session_of import session_of
+from fxlab.session.session_of import checked_session
+from fxlab.transformations import Transformation
 from fxlab.units import counted
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
@@ -25,8 +25,6 @@ from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
-    from fxlab.sources import ModelLike
-    from fxlab.transformations import Transformation
 
 
 class Inspector(StackScreen):
@@ -34,46 +32,25 @@ class Inspector(StackScreen):
 
     Parameters
     ----------
-    model, inputs, passes, **arguments
-        A session, or the source of one, as for :func:`fxlab.inspect`. Several inspectors can show one
-        session, and follow its changes from Python. An inspector has all attributes of its session.
+    session
+        The session. Several inspectors can show one, and follow its changes from Python.
     height
         Height of the screen in CSS pixels. Left out, it follows the window of the browser.
 
     Raises
     ------
     TypeError
-        As for :func:`fxlab.inspect`.
+        If ``session`` is no session.
     RuntimeError
         If the package was installed without its front end.
     """
 
-    def __init__(
-        self,
-        model: ModelLike | Session | tuple[Any, ...],
-        inputs: Any = None,
-        *,
-        passes: Sequence[Transformation] | None = None,
-        height: int | None = None,
-        **arguments: Any,
-    ) -> None:
+    def __init__(self, session: Session, *, height: int | None = None) -> None:
         if height is not None:
             positive_int(height, "height")
-        super().__init__(session_of(model, inputs, passes, arguments), height=height)
-        if isinstance(model, tuple):
-            self.panes = [*range(len(model))]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the session."""
-        if name.startswith("_") or name == "session":  # IPython, copy and pickle ask for these
-            raise AttributeError(name)
-        own = OF_INSPECTORS.get(name, name)
-        if own != name:
-            return getattr(self, own)
-        try:
-            return getattr(self.session, name)
-        except AttributeError:
-            raise no_such_name("'Inspector' object", name, {*dir(self), *dir(self.session)}) from None
+        super().__init__(checked_session(session), height=height)
+        if session._internals.is_comparison:
+            self.panes = [*range(len(session.stages))]
 
     # Actions of a person from Python; the page does them by itself.
 
@@ -104,7 +81,8 @@ class Inspector(StackScreen):
 
     def toggle(self, pass_: Transformation | str) -> None:
         """Switch a pass of the session on or off."""
-        self.session.toggle(pass_)
+        is_on = self.session._internals.is_on(pass_)
+        (self.session.revert if is_on else self.session.apply)(pass_)
 
     def open_group(self, path: str) -> None:
         """Show the inside of a group, such as ``"encoder.layer.0"``."""
@@ -293,7 +271,7 @@ class Inspector(StackScreen):
     @answers("open-batch", "Opening the batch", is_slow=True)
     def _open_batch(self, number: int) -> None:
         """Look at a worst batch; at the session's own inputs if it is open already."""
-        evaluation = self.session.evaluation
+        evaluation = self.session._internals.evaluation
         worst = {} if evaluation is None else {one.number: one.inputs for one in evaluation.worst}
         if number not in worst:
             raise MessageError(f"Batch {number} is not among the worst that were kept.")

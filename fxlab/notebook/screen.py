@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.first_use import pd
-from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
@@ -130,7 +129,7 @@ class Screen(PageWidget):
         """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
         # The session looks for changes of the original once, and not at each question.
-        with self.session.held():
+        with self.session._internals.held():
             self._forget()
             self._session_graphs.reset()
             with self._reporting("Drawing the graph"):
@@ -196,8 +195,8 @@ class Screen(PageWidget):
         self._shown_passes = {
             "passes": cards,
             "options": option_states(self.session),
-            "canUndo": bool(self.session.can_undo),
-            "canRedo": bool(self.session.can_redo),
+            "canUndo": bool(self.session._internals.can_undo),
+            "canRedo": bool(self.session._internals.can_redo),
             "code": clip(self.session.to_python(), 100_000),
         }
 
@@ -329,10 +328,8 @@ class Screen(PageWidget):
 
     @answers("file", "Exporting the graph", is_slow=True)
     def _file(self, suffix: str) -> bytes:
-        if f".{suffix}" in SUFFIXES:
-            return network_file(self._graphs.data.shown(self._drawn.number).stage, f".{suffix}")
         if suffix not in ("pdf", "dot"):
-            raise MessageError(f"A graph is exported as pdf, dot, graphml or json, not {clip(suffix, 20)!r}.")
+            raise MessageError(f"A graph is exported as pdf or dot, not {clip(suffix, 20)!r}.")
         dot = self._drawn.dot
         return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 

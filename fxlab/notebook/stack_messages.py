@@ -25,30 +25,32 @@ class StackScreen(Screen):
 
     @answers("toggle", "Switching a pass")
     def _switch(self, signature: str, on: bool) -> None:
-        if self.session.is_on(self._offered(signature)) == on:
+        if self.session._internals.is_on(self._offered(signature)) == on:
             return
         doing, action = ("Applying", self.session.apply) if on else ("Reverting", self.session.revert)
         self._change(signature, doing, action)
 
     @answers("set-option", "Compiling with another option", is_slow=True)
     def _set_option(self, name: str, on: bool) -> None:
-        if self.session.compiled is None:
+        if self.session._internals.compiled is None:
             raise MessageError("The session is of no compiler, and has no options.")
-        self.session.compiled.set_option(name, on)
+        self.session._internals.compiled.set_option(name, on)
 
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:
         p = self._offered(signature)
-        before = set(self.session.excluded(p.name))
+        before = set(self.session._internals.excluded(p.name))
         self._change(signature, "Excluding a candidate of", lambda p: self.session.exclude(p, node))
-        fresh = [candidate for candidate in self.session.excluded(p.name) if candidate not in before]
+        fresh = [
+            candidate for candidate in self.session._internals.excluded(p.name) if candidate not in before
+        ]
         self._select_successor(node, [name for candidate in fresh for name in candidate])
 
     @answers("include", "Including a candidate")
     def _include(self, signature: str, node: str) -> None:
         p = self._offered(signature)
         self._change(signature, "Including a candidate of", lambda p: self.session.include(p, node))
-        now = self.session.find(p.name)
+        now = self.session.passes[p.name]
         records = now.rewrites(self.session.graph_module) if isinstance(now, CandidatePass) else []
         self._select_successor(node, [n for r in records if node in r.candidate for n in r.marked])
 
@@ -84,17 +86,17 @@ class StackScreen(Screen):
 
     @answers("undo", "Undoing the last change", is_slow=True)
     def _undo(self) -> None:
-        if self.session.can_undo:
+        if self.session._internals.can_undo:
             self.session.undo()
 
     @answers("redo", "Redoing the change", is_slow=True)
     def _redo(self) -> None:
-        if self.session.can_redo:
+        if self.session._internals.can_redo:
             self.session.redo()
 
     @answers("reset", "Switching all passes off", is_slow=True)
     def _reset(self) -> None:
-        self.session.revert_all()
+        self.session.revert()
 
     def _change(self, signature: str, doing: str, action: Callable[[Transformation], object]) -> None:
         p = self._offered(signature)

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.overlays.given import from_etdump as from_etdump
-    from fxlab.overlays.given import from_profiler as from_profiler
-    from fxlab.overlays.given import module_ranges as module_ranges
     from fxlab.overlays.given import read_overlays as read_overlays
     from fxlab.overlays.overlay import Overlay as Overlay
     from fxlab.overlays.overlay import Value as Value

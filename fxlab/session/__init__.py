@@ -10,6 +10,5 @@ if TYPE_CHECKING:
     from fxlab.session.expecting import expect_no_match as expect_no_match
     from fxlab.session.loading import load_session as load_session
     from fxlab.session.session import Session as Session
-    from fxlab.session.session_of import training_session as training_session
 else:
     __all__, __getattr__ = on_first_use(__name__)

@@ -6,11 +6,13 @@ import ast
 import copy
 import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from fxlab.first_use import stub_homes
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.patterns.pattern_pass import PatternPass
@@ -205,7 +207,8 @@ def _named(value: Any, imports: Imports) -> str:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     found: Any = None
     if module:
-        if getattr(importlib.import_module("fxlab"), name, None) is value:
+        home = stub_homes("fxlab").get(name)
+        if home is not None and getattr(sys.modules.get(home), name, None) is value:
             return f"fxlab.{name}"
         found = importlib.import_module(module)
         for part in name.split("."):

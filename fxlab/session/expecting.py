@@ -12,10 +12,10 @@ from fxlab.transformations.patterns.canonical_text import canonical_text
 
 if TYPE_CHECKING:
     from fxlab.models.running import Inputs
-    from fxlab.sources import ModelLike
+    from fxlab.sources import Model
 
 
-def expect(pass_: Transformation, model: ModelLike, inputs: Inputs | None, expected: str) -> None:
+def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected: str) -> None:
     """Assert that a pass makes the expected graph of a model, and keeps its promise to preserve results.
 
     The graph is compared in canonical text: a line for each call, ``%0 = relu(x)``, which is the same for all
@@ -43,7 +43,7 @@ def expect(pass_: Transformation, model: ModelLike, inputs: Inputs | None, expec
     >>> class Gated(torch.nn.Module):
     ...     def forward(self, x):
     ...         return torch.relu(torch.sigmoid(x) * x)
-    >>> fxlab.expect(silu, Gated(), torch.ones(2), '''
+    >>> fxlab.testing.expect(silu, Gated(), torch.ones(2), '''
     ...     %0 = silu(x)
     ...     %1 = relu(%0)
     ...     return %1
@@ -64,7 +64,7 @@ def expect(pass_: Transformation, model: ModelLike, inputs: Inputs | None, expec
 
 
 def expect_no_match(
-    pass_: Transformation, model: ModelLike, inputs: Inputs | None, *, code: str | None = None
+    pass_: Transformation, model: Model, inputs: Inputs | None, *, code: str | None = None
 ) -> None:
     """Assert that a pass changes nothing in a model, for a reason with a code.
 
@@ -92,7 +92,7 @@ def expect_no_match(
     ...     def forward(self, x):
     ...         gate = torch.sigmoid(x)
     ...         return gate * x + gate
-    >>> fxlab.expect_no_match(silu, Gated(), torch.ones(2), code="other-users")
+    >>> fxlab.testing.expect_no_match(silu, Gated(), torch.ones(2), code="other-users")
     """
     session = Session(model, inputs, passes=[pass_])
     table = session.explain(pass_)

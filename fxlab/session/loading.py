@@ -15,19 +15,19 @@ from fxlab.models.running import Inputs
 from fxlab.session import saved_file
 from fxlab.session.history import Switches
 from fxlab.session.session import Session
-from fxlab.sources import ModelLike
+from fxlab.sources import Model
 from fxlab.transformations import Transformation
 from fxlab.transformations.candidate_filter import listed
+from fxlab.transformations.registry import Pass
 from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 
 
 def load_session(
     path: str | os.PathLike[str],
-    /,
-    model: ModelLike | None = None,
+    model: Model,
     inputs: Inputs | None = None,
     *,
-    passes: Iterable[Transformation] | None = None,
+    passes: Iterable[Pass] | None = None,
     weights: str | os.PathLike[str] | None = None,
 ) -> Session:
     """Make a session with the choices of a saved one: the passes that are on, their order and exclusions.
@@ -38,7 +38,7 @@ def load_session(
     Parameters
     ----------
     path
-        A file of :meth:`fxlab.Session.save`; or, without a model, a program of ``torch.export`` (``.pt2``).
+        A file of :meth:`fxlab.Session.save`.
     model, inputs, passes, weights
         As for :class:`fxlab.Session`. Passes that are not fxlab's, or have arguments, must be given.
 
@@ -74,17 +74,10 @@ def load_session(
     >>> _ = session.apply("remove-identities")
     >>> path = session.save(f"{folder}/stack.json")
     >>> again = load_session(path, model, torch.ones(2, 4))
-    >>> [pass_.name for pass_ in again.applied], again.can_undo
-    (['remove-identities'], False)
+    >>> again.applied.names, again.history
+    (('remove-identities',), (('remove-identities',),))
     """
     path_text(path, "path")
-    if model is None:
-        if Path(path).suffix == ".pt2":  # a program, which is a model
-            return Session(os.fspath(path), inputs, passes=passes, weights=weights)
-        raise TypeError(
-            "model: expected the model of the session: fxlab.load_session(path, model, inputs). The file "
-            "says which passes are on, and has no weights."
-        )
     saved = saved_file.read(Path(path))  # first: tracing the model may take long
     if passes is not None:
         passes = [
@@ -167,7 +160,7 @@ def _check_passes(rows: list[dict[str, Any]], known: Mapping[str, Transformation
 def _excluded_in_vain(session: Session) -> list[str]:
     found = []
     for pass_ in session.passes:
-        if excluded := session.excluded(pass_):
+        if excluded := session._internals.excluded(pass_):
             candidates = {*session.explain(pass_).index}
             gone = sorted(name for candidate in excluded for name in candidate if name not in candidates)
             if gone:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
-from fxlab.checks import described
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session.definitions import definition_of
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
-from fxlab.transformations.pass_names import find_names
-from fxlab.transformations.registry import as_pass, is_pass
-
-PassOrName: TypeAlias = Transformation | str
-"""A transformation of the session, or its name or signature."""
-
-AnyPass: TypeAlias = (
-    Transformation | type[Transformation] | Callable[..., Any] | str | list[Any] | tuple[Any, ...]
-)
-"""All forms of a pass that :meth:`Session.apply` takes."""
+from fxlab.transformations.pass_names import no_such_pass
+from fxlab.transformations.registry import Pass, as_pass
 
 
 class Offer:
@@ -84,35 +74,25 @@ class Offer:
         if (name := str(pass_.name)) not in self._passes:
             self._passes[name], self._signatures[name] = pass_, pass_.signature
 
-    def find(self, pass_: PassOrName, switches: Switches) -> list[str]:
-        """Return the name of a transformation that is on offer; of several, if they are of one kind."""
-        asked: Any = pass_
-        if isinstance(asked, type) and issubclass(asked, Transformation):
-            of_class = [name for name in switches.offered if type(self._passes[name]) is asked]
-            if len(of_class) == 1:
-                return of_class
-        if not isinstance(asked, Transformation | str):
-            if not is_pass(asked) and not callable(asked):
-                raise TypeError(
-                    f"pass_: expected a Transformation, its name or its signature, got {described(asked)}"
-                )
-            pass_ = as_pass(asked, "pass_")
-        given = str(pass_ if isinstance(pass_, str) else pass_.name)
-        if given in switches.offered:
-            known = self._passes[given]
-            # What a called object counts or keeps changes its signature.
-            if given == pass_ or known is pass_ or getattr(known, "function", self) is asked:
-                return [given]
-        signature = pass_ if isinstance(pass_, str) else pass_.signature
-        # Equal passes have equal names, so passes of other names need no digest.
-        for name in [given] if given in switches.offered else switches.offered:
-            limited = self.limited(name, switches.excluded_from(name))
-            if signature in (self._passes[name].signature, limited.signature):
-                return [name]
+    def find(self, pass_: Pass, switches: Switches) -> str:
+        """Return the name of a transformation that is on offer; raises TypeError or ValueError for others."""
         if isinstance(pass_, str):
-            return find_names(pass_, [self._passes[name] for name in switches.offered])
+            if pass_ not in switches.offered:
+                raise no_such_pass(pass_, switches.offered)
+            return pass_
+        made = as_pass(pass_, "pass_")
+        if (name := str(made.name)) in switches.offered:
+            known = self._passes[name]
+            # What a called object counts or keeps changes its signature.
+            if known is made or getattr(known, "function", self) is pass_:
+                return name
+            if made.signature in (
+                known.signature,
+                self.limited(name, switches.excluded_from(name)).signature,
+            ):
+                return name
         offered = ", ".join(switches.offered)
-        raise ValueError(f"pass_: the session does not offer this {pass_.name!r}. It offers: {offered}.")
+        raise ValueError(f"pass_: the session does not offer this {made.name!r}. It offers: {offered}.")
 
     def limited(self, name: str, excluded: tuple[Candidate, ...]) -> Transformation:
         """Return a transformation that excludes candidates."""

@@ -1,31 +1,34 @@
 """A stack of transformations over one graph, each with a switch."""
 
+from __future__ import annotations
+
 import functools
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from inspect import isroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described, items_of
-from fxlab.graphs.nodes import chosen_nodes
+from fxlab.checks import described
 from fxlab.interrupts import InterruptsHeld
 from fxlab.node_info import nodes_at
-from fxlab.other_names import spelt_alike
 from fxlab.session.comparisons import Comparisons
-from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, History, Stack, Switches
-from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
+from fxlab.session.offer import Offer, candidates_by_node
 from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, change, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
-from fxlab.transformations.pass_names import Passes, the_one
-from fxlab.transformations.registry import as_pass, is_pass, own_class
+from fxlab.transformations.pass_names import Passes
+from fxlab.transformations.registry import Pass, as_pass
+
+if TYPE_CHECKING:
+    from fxlab.models.running import Inputs
+    from fxlab.session.compiled import Compiled
+    from fxlab.validation.evaluation.agreement import Metric
 
 
 class PassStack:
@@ -34,6 +37,16 @@ class PassStack:
     ``original``: the lowest stage, which is never written. ``history``: which of them are on at the
     beginning.
     """
+
+    _inputs: Inputs | None
+    _data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
+    """The data set that it was judged on last, and the metrics."""
+    _is_comparison = False
+    """Whether its stages are models of several origins."""
+
+    def _as_compiled(self) -> Compiled | None:
+        """Return the session itself if a compiler makes its stages, so that it has more members."""
+        return None
 
     def __init__(self, original: GraphModule, offer: Offer, history: History) -> None:
         self.original, self._offer, self._history = original, offer, history
@@ -56,17 +69,9 @@ class PassStack:
     def applied(self) -> Passes:
         """The transformations that are on, lowest in the stack first, each with its exclusions.
 
-        Names are enough: ``"merge-linears" in session.applied``, ``session.applied == ["merge-linears"]``.
-        Set it to switch on these alone: ``session.applied = ["merge-linears"]``.
+        Names are found in it: ``"merge-linears" in session.applied``, ``session.applied.names``.
         """
-        found = Passes(self._limited(name) for name, _ in self._stack)
-        found.among = (*self._offered,)
-        return found
-
-    @applied.setter
-    def applied(self, passes: Iterable[PassOrName]) -> None:
-        kinds = [self._find_all(each) for each in items_of(passes, "applied", "passes")]
-        self._turns.take(lambda: self._switch_on(replace(self._switches, on=frozenset()), kinds))
+        return Passes(self._limited(name) for name, _ in self._stack)
 
     @property
     @in_turn
@@ -80,22 +85,12 @@ class PassStack:
         """The names of passes that were on at first and after each change, up to the present one."""
         return tuple(tuple(name for name, _ in entry.stack()) for entry in self._history.past)
 
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is a change to undo."""
-        return self._history.position > 0
-
-    @property
-    def can_redo(self) -> bool:
-        """Whether there is a change to redo."""
-        return self._history.position + 1 < len(self._history.entries)
-
     @change
-    def add(self, pass_: AnyPass, name: str | None = None) -> None:
+    def add(self, pass_: Pass) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
         One whose class or function was redefined replaces the former one of its name; if that is on, the new
-        one is applied. ``name``: another name for it.
+        one is applied.
 
         Raises
         ------
@@ -104,10 +99,7 @@ class PassStack:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        other: Any = name
-        if isinstance(pass_, str) and not isinstance(other, str | None):
-            pass_, name = other, str(pass_)
-        pass_ = as_pass(pass_, "pass_") if name is None else as_pass(pass_, "pass_").named(name)
+        pass_ = as_pass(pass_, "pass_")
         if self._offer.is_defined_anew(pass_):
             self._exchange([pass_])
         if not any(pass_ is known for known in self._offered):
@@ -134,7 +126,7 @@ class PassStack:
         return [self._offer.limited(name, ()) for name in self._switches.offered]
 
     @change
-    def remove(self, pass_: PassOrName) -> None:
+    def remove(self, pass_: Pass) -> None:
         """Remove a transformation from the offer; if it is on, it is switched off. :meth:`undo` restores it.
 
         Raises
@@ -144,10 +136,10 @@ class PassStack:
         TransformationError
             If one above it raises on the module without it. The session is as it was.
         """
-        self._go_to(functools.reduce(Switches.without, self._find_all(pass_), self._switches))
+        self._go_to(self._switches.without(self._find(pass_)))
 
     @change
-    def move(self, pass_: PassOrName, place: int) -> None:
+    def move(self, pass_: Pass, place: int) -> None:
         """Move a transformation in the stack; passes that are on are applied in the new order.
 
         Parameters
@@ -185,51 +177,19 @@ class PassStack:
         order.insert(place, name)
         self._go_to(replace(self._switches, offered=tuple(order)))
 
-    def find(self, pass_: Any) -> Any:
-        """Return a transformation on offer, with its exclusions, or else nodes.
-
-        Nodes are chosen as :func:`fxlab.nodes` does: by the name, path or kind (``"linear"``), a class of
-        modules, a function that they call, or a predicate.
-
-        Raises
-        ------
-        ValueError
-            If the session does not offer it, and there are no such nodes.
-        """
-        if isinstance(pass_, Transformation) or is_pass(pass_):
-            return self._found(pass_)
-        if not isinstance(pass_, str | type) and not callable(pass_):
-            raise TypeError(
-                f"pass_: expected a pass, its name, or which nodes to find, got {described(pass_)}."
-            )
-        if not isinstance(pass_, str):
-            return chosen_nodes(self.graph_module, pass_)
-        if not any(spelt_alike(pass_, name) for name in self._switches.offered):
-            with suppress(ValueError):
-                return chosen_nodes(self.graph_module, pass_)
-        return self._found(pass_)
-
-    def is_on(self, pass_: PassOrName) -> bool:
-        """Tell whether a transformation is on, or one of those of a kind."""
-        return not self._switches.on.isdisjoint(self._find_all(pass_))
-
     @change
-    def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = (), name: str | None = None) -> None:
+    def apply(
+        self, *passes: Pass, only: Iterable[Node | str] = (), exclude: Iterable[Node | str] = ()
+    ) -> None:
         """Switch transformations on, each in its place in the stack. One that is on stays.
 
         Parameters
         ----------
         *passes
-            Transformations, their classes, names or signatures; ``"all"`` that are on offer; functions of a
-            graph module, also of ``functools.partial``, and passes of torch (``PassBase``); tuples of pattern
-            and replacement; or lists of these. One that is not on offer, or was redefined, is added first,
-            as by :meth:`add`. A part of a name will do if it means one pass (``"div-to-mul"``), or several of
-            one kind (``"fuse-batch-norm"``): of these, those are switched on that change something, or all
-            if none does.
+            Transformations, exact names of those on offer, or functions of a graph module. One that is not on
+            offer, or was redefined, is added first, as by :meth:`add`.
         only, exclude
-            A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
-        name
-            Another name for the pass, if it is one.
+            Nodes, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
 
         Raises
         ------
@@ -247,54 +207,21 @@ class PassStack:
         >>> session = Session(torch.fx.symbolic_trace(torch.nn.Linear(2, 2)))
         >>> def keep(graph_module):
         ...     pass
-        >>> _ = session.apply(["merge-linears", keep])
-        >>> [pass_.name for pass_ in session.applied]
-        ['merge-linears', 'keep']
+        >>> _ = session.apply("merge-linears", keep)
+        >>> session.applied.names
+        ('merge-linears', 'keep')
         """
         if not passes:
             raise TypeError("passes: expected a pass to switch on, got none.")
-        given = each_of(self.passes if each == "all" else each for each in passes)
-        if name is not None and len(given) != 1:
-            raise TypeError(f"name: expected one pass beside a name, got {len(given)}.")
-        asked = [each if each in self.passes else own_class(each) or each for each in given]
-        asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in asked]
-        if name is not None:
-            asked = [as_pass(each, "passes").named(name) for each in asked]
-        kinds = [self._find_all(each) for each in asked if isinstance(each, str)]
-        for each in asked:
-            if isinstance(each, Transformation):
-                if not self._is_offered(each):
-                    self.add(each)
-                kinds.append([self._find(each)])
-        left = {each for names in kinds for each in self._left(names, only, exclude)}
-        try:
-            self._switch_on(replace(self._switches, excluded=self._switches.excluded | left), kinds)
-        except TransformationError as error:
-            if len(passes) == 2 and all(map(isroutine, passes)):
-                error.add_note(
-                    "Each function was taken for a pass. A pattern and its replacement are one tuple: "
-                    "session.apply((pattern, replacement))."
-                )
-            raise
-
-    def _switch_on(self, switches: Switches, kinds: list[list[str]]) -> None:
-        """Switch transformations on; of each kind, those that change something, or all if none does."""
-        from fxlab.graphs.changes_made import changes_made
-
-        asked = {name for names in kinds if len(names) == 1 for name in names}
-        on = switches.on | {name for names in kinds for name in names}
-        if len(on) > len(switches.on | asked):
-            stack = replace(switches, on=on).stack()
-            stages = self._stages.built(stack)
-            idle = {
-                name
-                for at, (name, _) in enumerate(stack, 1)
-                if not changes_made(stages[stack[: at - 1]], stages[stack[:at]], self._limited(name))
-            }
-            for names in kinds:
-                if not idle.issuperset(names):
-                    on -= (idle & {*names}) - switches.on - asked
-        self._go_to(replace(switches, on=on))
+        names = []
+        for each in passes:
+            pass_ = each if isinstance(each, str) else as_pass(each, "passes")
+            if not isinstance(pass_, str) and not self._is_offered(pass_):
+                self.add(pass_)
+            names.append(self._find(pass_))
+        left = {each for name in names for each in self._left([name], only, exclude)}
+        on, excluded = self._switches.on.union(names), self._switches.excluded | left
+        self._go_to(replace(self._switches, on=on, excluded=excluded))
 
     def _left(self, names: list[str], only: Any, exclude: Any) -> set[tuple[str, Candidate]]:
         """Return the candidates of transformations that a choice of nodes leaves out."""
@@ -339,7 +266,7 @@ class PassStack:
         return True
 
     @in_turn
-    def preview(self, pass_: PassOrName) -> GraphModule:
+    def preview(self, pass_: Pass) -> GraphModule:
         """Return the module that there would be if a transformation was switched on; nothing is switched.
 
         It is made in the same way and shares the tensors of the present one: a module to look at.
@@ -357,34 +284,31 @@ class PassStack:
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
         >>> [str(node.target) for node in session.preview("change-true-div-to-mul-by-inverse").graph.nodes]
         ['x', '<built-in function mul>', 'output']
-        >>> session.graph_module is session.original, session.can_undo
-        (True, False)
+        >>> session.graph_module is session.original, session.history
+        (True, ((),))
         """
-        stack = replace(self._switches, on=self._switches.on.union(self._find_all(pass_))).stack()
+        stack = replace(self._switches, on=self._switches.on | {self._find(pass_)}).stack()
         return self._stages.built(stack)[stack]
 
     @change
-    def revert(self, *passes: PassOrName | list[PassOrName]) -> None:
+    def revert(self, *passes: Pass) -> None:
         """Switch transformations off; those above them are applied again. One that is off stays.
 
         Parameters
         ----------
         *passes
-            The transformations, or lists of them. Left out, all that are on.
+            The transformations. Left out, all that are on.
 
         Raises
         ------
         TransformationError
             If one above it raises on the module without it. The session is as it was.
         """
-        if not passes:
-            self.revert_all()
-            return
-        off = (self._find_all(each) for each in each_of(passes))
-        self._go_to(replace(self._switches, on=self._switches.on.difference(*off)))
+        off = frozenset(map(self._find, passes)) if passes else self._switches.on
+        self._go_to(replace(self._switches, on=self._switches.on - off))
 
     @change
-    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
+    def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
         """Exclude some candidates of a transformation; if it is on, they are reverted.
 
         The transformation keeps its name and its place. Exclusions are remembered while it is off;
@@ -418,7 +342,7 @@ class PassStack:
         >>> session.transformed_nodes().index.tolist()
         ['truediv_1']
         """
-        chosen = self._candidates(self._find_all(pass_), nodes)
+        chosen = self._candidates([self._find(pass_)], nodes)
         self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
 
     def _at(self, name: str, below: GraphModule, found: Callable[[str], set[Candidate]]) -> set[Candidate]:
@@ -432,7 +356,7 @@ class PassStack:
         return chosen or found(name)
 
     @change
-    def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
+    def include(self, pass_: Pass, *nodes: Node | str) -> None:
         """End exclusions of candidates by :meth:`exclude`, by nodes or paths of modules.
 
         Raises
@@ -442,23 +366,22 @@ class PassStack:
         TransformationError
             If it, or one above it, raises. The session is as it was.
         """
-        found, asked = self._find_all(pass_), sorted(node_names(nodes))
-        excluded = {(name, each) for name in found for each in self._switches.excluded_from(name)}
+        name, asked = self._find(pass_), sorted(node_names(nodes))
+        excluded = {(name, each) for each in self._switches.excluded_from(name)}
         known = sorted(node for _, candidate in excluded for node in candidate)
-        graphs = [self._below(name).graph for name in found]
+        graph = self._below(name).graph
         names = set[str]()
         for each in asked:
-            inside = {each} if each in known else {n.name for graph in graphs for n in nodes_at(graph, each)}
+            inside = {each} if each in known else {node.name for node in nodes_at(graph, each)}
             if inside.isdisjoint(known):
-                name = ", ".join(found)
                 raise ValueError(f"{name} does not exclude {each!r}. It excludes: {listed(known)}.")
             names |= inside
         again = {each for each in excluded if not names.isdisjoint(each[1])}
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
 
     @in_turn
-    def rewrites(self, pass_: PassOrName | None = None) -> list[RewriteStep]:
-        """Return the rewrites of a transformation that is on, or of all, in their order, and its exclusions.
+    def rewrites(self, pass_: Pass) -> list[RewriteStep]:
+        """Return the rewrites of a transformation that is on, in their order, and its exclusions.
 
         Raises
         ------
@@ -479,15 +402,7 @@ class PassStack:
         truediv = operator.truediv(x, 2) -> truediv = operator.mul(x, 0.5)
         truediv_1 = operator.truediv(x, 4) -> truediv_1 = operator.mul(x, 0.25)
         """
-        names = [*self._switches.offered] if pass_ is None else self._find_all(pass_)
-        if pass_ is None or len(names) > 1:
-            return [
-                step
-                for each in self.applied
-                if each.name in names and isinstance(each, CandidatePass)
-                for step in self.rewrites(each)
-            ]
-        (name,) = names
+        name = self._find(pass_)
         pass_ = self._limited(name)
         if not isinstance(pass_, CandidatePass):
             raise not_limitable(pass_, str(pass_.name))
@@ -499,7 +414,7 @@ class PassStack:
         return rewrite_steps(pass_.rewrites(stage), excluded, below, stage)
 
     @change
-    def apply_up_to(self, pass_: PassOrName, count: int) -> None:
+    def apply_up_to(self, pass_: Pass, count: int) -> None:
         """Keep the first rewrites of a transformation that is on, and exclude those after them.
 
         Exclusions at the end of :meth:`rewrites` are lifted as far as ``count`` reaches; other exclusions
@@ -528,41 +443,17 @@ class PassStack:
         later = {(name, step.candidate) for step in steps[count:]}
         self._go_to(replace(self._switches, excluded=(self._switches.excluded - again) | later))
 
-    def excluded(self, pass_: PassOrName | None = None) -> tuple[tuple[str, ...], ...]:
-        """Return the excluded candidates of a transformation, or of all, each by the names of its nodes."""
-        if pass_ is None:
-            return tuple(candidate for _, candidate in sorted(self._switches.excluded))
-        return tuple(each for name in self._find_all(pass_) for each in self._switches.excluded_from(name))
-
-    @change
-    def toggle(self, pass_: PassOrName) -> None:
-        """Switch a transformation on if it is off, and off if it is on."""
-        if self.is_on(pass_):
-            self.revert(pass_)
-        else:
-            self.apply(pass_)
-
-    @change
-    def apply_all(self) -> None:
-        """Switch all on that are on offer; this can be undone."""
-        self.apply(self.passes)
-
-    @change
-    def revert_all(self) -> None:
-        """Switch everything off; this can be undone."""
-        self._go_to(replace(self._switches, on=frozenset()))
-
     @change
     def undo(self) -> None:
         """Undo the last change. Raises ``ValueError`` if there is none."""
-        if not self.can_undo:
+        if not self._history.position:
             raise ValueError("There is nothing to undo: no transformation was switched yet.")
         self._settle(self._history.at(self._history.position - 1))
 
     @change
     def redo(self) -> None:
         """Redo the change that was last undone. Raises ``ValueError`` if there is none."""
-        if not self.can_redo:
+        if self._history.position + 1 == len(self._history.entries):
             raise ValueError("There is nothing to redo: no change was undone.")
         self._settle(self._history.at(self._history.position + 1))
 
@@ -597,13 +488,10 @@ class PassStack:
     def _stack(self) -> Stack:
         return self._switches.stack()
 
-    def _find_all(self, pass_: PassOrName) -> list[str]:
+    def _find(self, pass_: Pass) -> str:
         return self._offer.find(pass_, self._switches)
 
-    def _find(self, pass_: PassOrName) -> str:
-        return the_one(self._find_all(pass_), pass_)
-
-    def _found(self, pass_: PassOrName) -> Transformation:
+    def _found(self, pass_: Pass) -> Transformation:
         return self._limited(self._find(pass_))
 
     def _limited(self, name: str) -> Transformation:
@@ -631,10 +519,6 @@ class PassStack:
             self._turns.is_changed = True
         self._stages.note_state()
 
-    def held(self) -> AbstractContextManager[None]:
-        """Keep other threads from changing the session; its original must not be changed meanwhile."""
-        return self._turns.held()
-
     def _look_for_changes(self) -> None:
         """Forget results computed from tensors of the original that others have changed since."""
         if not self._stages.are_stale():
@@ -654,8 +538,3 @@ class PassStack:
         self._stages.forget()
         self._comparisons.forget()
         self._turns.is_changed = True
-
-
-def each_of(passes: Iterable[Any]) -> list[Any]:
-    """Return passes, with lists of passes flattened."""
-    return [one for each in passes for one in (each if isinstance(each, list | Passes) else [each])]

@@ -5,45 +5,43 @@ from __future__ import annotations
 import html
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from torch import Tensor, nn
+from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of, unexpected
+from fxlab.checks import file_to_write, items_of, unexpected
 from fxlab.first_use import pd
+from fxlab.hints import no_such_member
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
+from fxlab.models.running import Inputs, call_arguments
 from fxlab.models.step_record import step_record
 from fxlab.models.tensor_state import ModelNoted
-from fxlab.public_calls import fitting
 from fxlab.session import saved_file
 from fxlab.session.history import History
+from fxlab.session.internals import Internals
 from fxlab.session.near_misses import failed_attempt, failed_explanation, nearest, of_all, places, why_not
-from fxlab.session.offer import Offer, PassOrName
+from fxlab.session.offer import Offer
 from fxlab.session.pass_stack import PassStack
-from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
-from fxlab.sources import ModelLike, divided, is_session, source_of, traced
-from fxlab.transformations import Transformation, offered
-from fxlab.transformations.registry import as_pass, as_passes, is_pass
+from fxlab.sources import Model, is_session, source_of, traced
+from fxlab.transformations import offered
+from fxlab.transformations.registry import Pass, as_pass
 from fxlab.units import listed
 
 if TYPE_CHECKING:
     from fxlab.graphs.changes_made import Changes
-    from fxlab.session.compiled import Compiled
-    from fxlab.steps.loop import StepLoop
-    from fxlab.steps.several import StepsCompared
-    from fxlab.validation import Evaluation, Reference, Variants, Verdict
+    from fxlab.sources import Choice
+    from fxlab.validation import Evaluation, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
 
-class Session(Shortcuts, PassStack):
+class Session(PassStack):
     """A traced model and transformations that are switched on and off, in any order and exactly.
 
     Each transformation that is on works on a copy of the stage below it, which shares that stage's tensors.
@@ -53,30 +51,25 @@ class Session(Shortcuts, PassStack):
     Parameters
     ----------
     model
-        A module or function, which is traced with :func:`fxlab.symbolic_trace`; a pipeline of transformers,
-        whose model is traced; a folder with a ``config.json``, or ``file.py:name``, as the command takes
-        them; or a graph, which is not traced: a graph module of any kind, a
-        ``torch.export.ExportedProgram``, the path of one that ``torch.export.save`` wrote (``.pt2``), or a
-        graph of a :class:`fxlab.Capture`.
+        A module or function, which is traced with :func:`fxlab.symbolic_trace`; or a graph, which is not
+        traced: a graph module of any kind, a ``torch.export.ExportedProgram``, or a graph of a
+        :class:`fxlab.Capture`. :func:`fxlab.load_model` reads a model from a file or folder.
     inputs
         Inputs for tracing and for comparing outputs: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor; the text for a pipeline; or a ``DataLoader``, a map-style data set or a list of
-        inputs, of which the first is taken, and which is the data of :meth:`evaluate`. Left out, they are
-        those of an exported program or a captured graph; for a model of transformers they are made from its
-        configuration.
-    *more
-        More positional inputs: ``Session(model, x, y)`` is ``Session(model, (x, y))``.
+        tuple) or one tensor. Left out, they are those of an exported program or a captured graph; for a model
+        of transformers they are made from its configuration.
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
+    dynamic
+        Whether the graph follows the sizes of its inputs, or takes the sizes of ``inputs`` only.
+    leaf_modules
+        Classes and paths of modules that become one node, as for :func:`fxlab.symbolic_trace`.
     weights
         For a model on the meta device: a folder of safetensors files (``model.safetensors``, or shards with
         ``model.safetensors.index.json``) or one such file. The weights are named, converted and tied as
         ``from_pretrained`` does it. Each is read when a node uses it and dropped afterwards, as is each that
         a pass computes; the graph itself needs none of them.
-    **arguments
-        Inputs by name, such as those of a tokenizer: ``Session(model, **encoding)``; or options of
-        :func:`fxlab.symbolic_trace`: ``Session(model, inputs, dynamic=False)``.
 
     Raises
     ------
@@ -100,42 +93,36 @@ class Session(Shortcuts, PassStack):
     True
     """
 
-    @fitting
     def __init__(
         self,
-        model: ModelLike,
+        model: Model,
         inputs: Inputs | None = None,
-        *more: Any,
-        passes: Iterable[Transformation] | None = None,
+        *,
+        passes: Iterable[Pass] | None = None,
+        dynamic: bool = True,
+        leaf_modules: Iterable[Choice] = (),
         weights: str | os.PathLike[str] | None = None,
-        **arguments: Any,
     ) -> None:
         if is_session(model):
             advice = "session.copy() is another session of its model; session.graph_module has its result."
             raise unexpected("model", "a model", model, advice)
         source = source_of(model)
-        inputs = (inputs, *more) if more else batches_of(inputs)
-        batches: Any = inputs if are_batches(inputs, source.module) else None
-        options, arguments = divided(arguments) if arguments else ({}, {})
-        inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
+        inputs = source.inputs if inputs is None else inputs
         offer, history = Offer(), History()
-        given = [] if passes is None else items_of(passes, "passes", "transformations")
-        own = (pass_ for each in given for pass_ in as_passes(each, "passes"))
-        for pass_ in offered() if passes is None else own:
-            history = History((offer.add(pass_, history, "passes"),))
+        given = offered() if passes is None else items_of(passes, "passes", "transformations")
+        for pass_ in given:
+            history = History((offer.add(as_pass(pass_, "passes"), history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
-        original, self._inputs = traced(source.module, inputs, options, for_cpu=weights is not None)
+        original, self._inputs = traced(
+            source.module, inputs, dynamic=dynamic, leaf_modules=leaf_modules, for_cpu=weights is not None
+        )
         record = step_record(original)
         self._noted = None if record is None else record.noted
         if self._model is not None:
             self._noted = ModelNoted(self._model)
-        self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
-        if batches is not None:
-            self._data = batches, None
         check_lints(original, "model")
-        check_inputs_named(original, arguments)
         if weights is not None:
             from fxlab.models.weight_files import with_weights
 
@@ -143,9 +130,9 @@ class Session(Shortcuts, PassStack):
         super().__init__(original, offer, history)
 
     @property
-    def compiled(self) -> Compiled | None:
-        """The session itself if a compiler makes its stages, so that it has more members; else ``None``."""
-        return None
+    def _internals(self) -> Internals:
+        """The rest of the session, for screens and reports."""
+        return Internals(self)
 
     @property
     def model(self) -> nn.Module:
@@ -164,23 +151,6 @@ class Session(Shortcuts, PassStack):
         self._turns.take(lambda: self._look_at(inputs))
 
     @in_turn
-    def compare_outputs(self, *, atol: float = 0.0, rtol: float = 0.0) -> pd.DataFrame:
-        """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
-
-        :meth:`verdict` tells whether that matters.
-
-        Raises
-        ------
-        ValueError
-            If the session has no inputs, or its model no weights.
-        """
-        if atol or rtol:
-            from fxlab.validation import compare_outputs
-
-            return compare_outputs(self, atol=atol, rtol=rtol)
-        return self._comparisons.outputs(self._stack, self.graph_module, self.inputs)[0].copy()
-
-    @in_turn
     def verdict(
         self, inputs: Inputs | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
@@ -189,8 +159,7 @@ class Session(Shortcuts, PassStack):
         Parameters
         ----------
         inputs
-            Other inputs to compare on. Left out, those of the session. Or a pass, or the name of one: then
-            its stage is judged against the one that it is applied to.
+            Other inputs to compare on. Left out, those of the session.
         variants
             Other inputs to compare on as well: ``True`` for those that
             :func:`fxlab.validation.input_variants` makes, a mapping of inputs by name, or a list or
@@ -204,8 +173,6 @@ class Session(Shortcuts, PassStack):
             If the session has no inputs, or its model no weights; or as :func:`verdict`.
         """
         self._tell_changes_of_model()
-        if isinstance(inputs, str) or is_pass(inputs):
-            return self.alone(inputs).verdict(variants=variants, gradients=gradients)
         if inputs is not None:
             from fxlab.validation import Reference
 
@@ -233,23 +200,12 @@ class Session(Shortcuts, PassStack):
         )
 
     @in_turn
-    def known_verdict(self) -> Verdict | None:
-        """Return the verdict if there is one already, or if it needs no run in float64; else ``None``.
-
-        Raises
-        ------
-        ValueError
-            As for :meth:`compare_outputs`.
-        """
-        return self._comparisons.known_verdict(self._stack, self.graph_module, self.inputs)
-
-    @in_turn
     def evaluate(
         self,
         batches: Iterable[Any] | None = None,
         metrics: Mapping[str, Metric] | None = None,
-        executor: Executor | None = None,
         *,
+        executor: Executor | None = None,
         keep: int = 5,
         resume: str | os.PathLike[str] | None = None,
     ) -> Evaluation:
@@ -270,70 +226,30 @@ class Session(Shortcuts, PassStack):
         """
         if batches is None and self._data is None:
             raise ValueError("The session has no data. Give some: session.evaluate(batches).")
+        chosen: Any
         chosen, own = self._data if batches is None and self._data else (batches, metrics)
         own = own if metrics is None else metrics
         if batches is None and isinstance(chosen, Iterator):
             raise ValueError("The batches were an iterator, which is read. Give them as a list.")
         from fxlab.validation import evaluate
 
-        found = evaluate(self, None, chosen, own, executor, keep=keep, resume=resume)
+        found = evaluate(
+            self.original, self.graph_module, chosen, own, executor=executor, keep=keep, resume=resume
+        )
         if batches is not None:
             self._data = batches, metrics
             self._turns.is_changed = True
         self._comparisons.note_evaluation(self._stack, found)
         return found
 
-    @property
-    def has_data(self) -> bool:
-        """Whether it was evaluated on a data set."""
-        return self._data is not None
-
-    @property
-    def batches(self) -> Iterable[Any] | None:
-        """The data set that :meth:`evaluate` was given last; ``None`` if there was none."""
-        return None if self._data is None else self._data[0]
-
-    @property
     @in_turn
-    def evaluation(self) -> Evaluation | None:
-        """The last result of :meth:`evaluate` for the present model; ``None`` for another one."""
-        return self._comparisons.evaluation(self._stack)
-
-    @in_turn
-    def reference_run(self) -> Reference:
-        """Return the original as the reference of verdicts; it is run once.
-
-        Raises
-        ------
-        ValueError
-            As for :meth:`compare_outputs`.
-        """
-        return self._comparisons.reference_on(self.inputs)
-
-    @in_turn
-    def transformed_nodes(self, pass_: PassOrName | None = None) -> pd.DataFrame:
-        """List the nodes of the present model that a transformation, or any, has changed.
-
-        Each comes with its counterparts in the original; see :func:`transformed_nodes`.
-        """
-        from fxlab.graphs.transformed_nodes import transformed_nodes
-
-        found = None if pass_ is None else self._found(pass_)
-        return self._comparisons.remembered(
-            "transformed nodes",
-            self._stack,
-            lambda: transformed_nodes(self.graph_module, found, original=self.original),
-            "" if found is None else found.signature,
-        ).copy()
-
-    @in_turn
-    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell which candidates a transformation changes, and why not the others, on the stage below it.
 
         Left out, all on offer are explained, in a table with a column ``pass``.
         """
-        if (kind := self._asked_together(pass_)) or pass_ is None:
-            return of_all(kind, self.explain, failed_explanation)
+        if pass_ is None:
+            return of_all([*self.passes], self.explain, failed_explanation)
         if (other := self._offering(pass_)) is not self:
             return other.explain(pass_)
         found = self._found(pass_)
@@ -344,7 +260,7 @@ class Session(Shortcuts, PassStack):
         ).copy()
 
     @in_turn
-    def why_not(self, pass_: PassOrName | None = None, node: Node | str | None = None) -> pd.DataFrame:
+    def why_not(self, pass_: Pass | None = None, node: Node | str | None = None) -> pd.DataFrame:
         """Tell why a transformation does not apply, anywhere or at a node; the nearest misses first.
 
         Parameters
@@ -380,17 +296,17 @@ class Session(Shortcuts, PassStack):
         '2 of 2 calls fit; it reads cos, where the pattern reads the same as before: x'
         """
         stages = self._stages.of(self._stack)
-        if (kind := self._asked_together(pass_)) or pass_ is None:
-            for one in kind:
+        if pass_ is None:
+            for one in self.passes:
                 places(stages[self._switches.stack(below=one.name)], node)
-            return of_all(kind, lambda one: self.why_not(one, node), failed_attempt)
+            return of_all([*self.passes], lambda one: self.why_not(one, node), failed_attempt)
         if (other := self._offering(pass_)) is not self:
             return other.why_not(pass_, node)
         found = self._found(pass_)
         return why_not(found, stages[self._switches.stack(below=found.name)], node)
 
     @in_turn
-    def changes(self, pass_: PassOrName | None = None) -> Changes:
+    def changes(self, pass_: Pass | None = None) -> Changes:
         """Count what a transformation has changed, or would change if it was switched on.
 
         Left out, the changes of all that are on together.
@@ -415,13 +331,11 @@ class Session(Shortcuts, PassStack):
         >>> print(session.changes("change-true-div-to-mul-by-inverse"))
         2 rewrites: 2 truedivs become 2 muls
         """
-        from fxlab.graphs.changes_made import changes_made, joined_changes
+        from fxlab.graphs.changes_made import changes_made
 
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)
             return replace(changes_made(self.original, self.graph_module), replaced=rows)
-        if kind := self._asked_together(pass_):
-            return joined_changes([self.changes(each) for each in kind])
         if (other := self._offering(pass_)) is not self:
             return other.changes(pass_)
         found = self._found(pass_)
@@ -436,33 +350,9 @@ class Session(Shortcuts, PassStack):
 
         return self._comparisons.remembered("changes", below, count, found.signature)
 
-    def alone(self, pass_: Any) -> Session:
-        """Return a session of the stage that a pass is applied to, on or off, in which it alone is on.
-
-        Examples
-        --------
-        >>> import torch
-        >>> session = Session(lambda x: torch.relu(x) / 2, torch.ones(3)).apply("div-to-mul")
-        >>> session.alone("div-to-mul").verdict().agrees
-        True
-        """
-        other = self._offering(pass_)
-        names = other._find_all(pass_)
-        with other.held():
-            below = other._below(names[0])
-        made = Session(below, self.inputs, passes=[other._limited(name) for name in names])
-        made.apply(made.passes)
-        return made
-
-    def _asked_together(self, pass_: PassOrName | None) -> list[Transformation]:
-        """Return all passes if none is asked for, and those of one kind for its name; for one pass, none."""
-        names = self._find_all(pass_) if isinstance(pass_, str) else ()
-        found = self.passes if pass_ is None else map(self._limited, names if len(names) > 1 else ())
-        return [*found]
-
-    def _offering(self, pass_: PassOrName) -> Session:
+    def _offering(self, pass_: Pass) -> Session:
         """Return the session, or a copy with a pass that this one does not offer."""
-        if isinstance(pass_, str) or self.compiled is not None:
+        if isinstance(pass_, str) or self._as_compiled() is not None:
             return self
         made = as_pass(pass_, "pass_")
         if self._is_offered(made):
@@ -501,9 +391,6 @@ class Session(Shortcuts, PassStack):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the passes that are on, their order and exclusions to a small JSON file, without weights.
 
-        A name that ends in ``.html``, ``.svg``, ``.png``, ``.pdf``, ``.dot``, ``.pt2`` or ``.onnx`` is
-        written by :meth:`report`, :meth:`draw` or :meth:`export`.
-
         :func:`fxlab.load_session` makes a session of it again, and reports differences: the file names
         versions, and has digests of the model's graph and of the transformed graph.
 
@@ -519,8 +406,6 @@ class Session(Shortcuts, PassStack):
         OSError
             If it cannot be written.
         """
-        if (file := self.written(path)) is not None:
-            return file
         rows = [
             {
                 "name": name,
@@ -530,92 +415,9 @@ class Session(Shortcuts, PassStack):
             }
             for name in self._switches.offered
         ]
+        file = file_to_write(path, "path")
         facts = saved_file.facts_of(self.original, self.graph_module)
-        return saved_file.write(path, facts, [row for row in rows if row["on"] or row["excluded"]])
-
-    def as_step(self, *, check: bool = True) -> StepLoop:
-        """Return a function that trains the model of a step on a batch, by the graph with its passes.
-
-        It updates the user's parameters, buffers and optimizer state, and returns the loss. A graph holds for
-        one size of batch, and for the tensors in the optimizer's state: for others, the step is traced again.
-
-        Parameters
-        ----------
-        check
-            Whether a transformed graph is used only if its verdict on the first batch is good. If it is not,
-            a ``RuntimeWarning`` says why, and the graph runs as it was traced.
-
-        Returns
-        -------
-        fxlab.steps.StepLoop
-            Called with inputs in the form in which :func:`fxlab.trace_step` takes them.
-
-        Raises
-        ------
-        ValueError
-            If the session was not made of a step, or each step counts or draws random numbers in Python.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> import fxlab
-        >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> step = fxlab.trace_step(model, x, lambda output: output.square().mean(), optimizer=optimizer)
-        >>> session = fxlab.Session(step)
-        >>> _ = session.apply("eliminate-common-subexpressions")
-        >>> train = session.as_step()
-        >>> losses = [train(x).item() for _ in range(3)]
-        >>> losses == sorted(losses, reverse=True)
-        True
-        """
-        from fxlab.steps.loop import StepLoop
-
-        return StepLoop(self.original, lambda: self.applied, check=flag(check, "check"))
-
-    def compare_steps(self, batches: Sequence[Inputs]) -> StepsCompared:
-        """Train with the passes that are on and without, and find the first step whose bits differ.
-
-        Both loops begin with the present model, optimizer and seed, which are restored.
-
-        Parameters
-        ----------
-        batches
-            A batch for each step, in the form in which :func:`fxlab.trace_step` takes them.
-
-        Returns
-        -------
-        fxlab.steps.StepsCompared
-            True if all bits are the same; ``str()`` of it names the first step and tensor that differ.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there are no batches, or the session was not made of a step.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> import fxlab
-        >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
-        >>> optimizer = torch.optim.AdamW(model.parameters())
-        >>> session = fxlab.training_session(model, x, lambda y: y.square().mean(), optimizer=optimizer)
-        >>> _ = session.apply("eliminate-common-subexpressions")
-        >>> print(session.compare_steps([x, x + 1]))
-        same bits of 9 tensors after each of 2 steps
-        """
-        from fxlab.steps.loop import StepLoop
-        from fxlab.steps.several import compared_steps
-
-        if isinstance(batches, Tensor | Mapping):
-            raise TypeError("batches: expected a list, with a batch for each step. Write [...].")
-        given = items_of(batches, "batches", "batches, one for each step")
-        if not given:
-            raise ValueError("batches: expected a batch for each step, got none.")
-        plain = StepLoop(self.original, tuple, check=False)
-        return compared_steps(plain, StepLoop(self.original, lambda: self.applied, check=False), given)
+        return saved_file.write(file, facts, [row for row in rows if row["on"] or row["excluded"]])
 
     @in_turn
     def copy(self) -> Session:
@@ -626,8 +428,10 @@ class Session(Shortcuts, PassStack):
         TypeError
             If a compiler makes its stages.
         """
-        if self.compiled is not None:
-            raise TypeError("A compile is not copied. Compile again: fxlab.compile_session(model, inputs).")
+        if self._as_compiled() is not None:
+            raise TypeError(
+                "A compile is not copied. Compile again: fxlab.compiler.compile_session(model, inputs)."
+            )
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         PassStack.__init__(other, self.original, self._offer.copy(), self._history)
@@ -660,7 +464,14 @@ class Session(Shortcuts, PassStack):
         return f"<Session of {type(self.original).__name__}: {names} on, {len(self.passes)} on offer>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.draw()._repr_svg_()}"
+        return f"<p>{html.escape(repr(self))}</p>{self.passes._repr_html_()}"
+
+    if not TYPE_CHECKING:  # else every name would be known to type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # IPython, copy and pickle ask for these
+                raise AttributeError(name)
+            raise no_such_member(type(self), name)
 
     def _look_at(self, inputs: Inputs | None) -> None:
         self._inputs = inputs

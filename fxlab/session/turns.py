@@ -7,9 +7,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from fxlab.public_calls import as_table, fitted
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -100,7 +99,7 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return cast(T, as_table(self._turns.take(lambda: fitted(method, (self, *args), kwargs))))
+            return self._turns.take(lambda: method(self, *args, **kwargs))
         except TransformationError as error:
             # The session's own frames do not help a reader of the pass's error.
             raise error.with_traceback(None)  # noqa: B904

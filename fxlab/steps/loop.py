@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from fxlab.checks import flag
 from fxlab.models.autocast import autocast_set
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.placements import layout_of, local_part
 from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
+from fxlab.sources import SessionLike, checked_session
 from fxlab.steps.arguments import Batch
 from fxlab.steps.traced_step import recorded_step, step_key, words_of_counted
 from fxlab.steps.update import Update
@@ -36,7 +38,7 @@ class _Held:
 
 
 class StepLoop:
-    """Trains the model of a step by graphs; made by :meth:`fxlab.Session.as_step`.
+    """Trains the model of a step by graphs; made by :func:`as_step`.
 
     A graph holds for sizes of a batch, modes of modules, settings of the optimizer, the tensors in its state,
     and what the Python of the model and the loss reads. For others the step is traced again on demand, and
@@ -98,7 +100,7 @@ class StepLoop:
             except GuardError:
                 continue
         with autocast_set(self._record.autocast):
-            step = recorded_step(model, given_inputs(inputs, {}), self._record.loss, optimizer)
+            step = recorded_step(model, given_inputs(inputs), self._record.loss, optimizer)
         record = step_record(step)
         assert record is not None
         return self._run(self._hold(step, record), batch)
@@ -220,3 +222,48 @@ def _accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
         parameter.grad = gradient + parameter.grad
     else:
         parameter.grad.add_(gradient)
+
+
+def as_step(session: SessionLike, *, check: bool = True) -> StepLoop:
+    """Return a function that trains the model of a step on a batch, by the graph with its passes.
+
+    It updates the user's parameters, buffers and optimizer state, and returns the loss. A graph holds for
+    one size of batch, and for the tensors in the optimizer's state: for others, the step is traced again.
+
+    Parameters
+    ----------
+    session
+        A session of a step of :func:`fxlab.trace_step`.
+    check
+        Whether a transformed graph is used only if its verdict on the first batch is good. If it is not,
+        a ``RuntimeWarning`` says why, and the graph runs as it was traced.
+
+    Returns
+    -------
+    fxlab.steps.StepLoop
+        Called with inputs in the form in which :func:`fxlab.trace_step` takes them.
+
+    Raises
+    ------
+    ValueError
+        If the session was not made of a step, or each step counts or draws random numbers in Python.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> step = fxlab.trace_step(
+    ...     model, x, loss=lambda output: output.square().mean(), optimizer=optimizer
+    ... )
+    >>> session = fxlab.Session(step)
+    >>> _ = session.apply("eliminate-common-subexpressions")
+    >>> train = fxlab.steps.as_step(session)
+    >>> losses = [train(x).item() for _ in range(3)]
+    >>> losses == sorted(losses, reverse=True)
+    True
+    """
+    session = checked_session(session)
+    return StepLoop(session.original, lambda: session.applied, check=flag(check, "check"))

@@ -2,17 +2,19 @@
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fxlab.checks import items_of
 from fxlab.models.model_state import gradients_kept, state_kept
 from fxlab.models.placements import local_part
 from fxlab.models.running import Inputs, generators_kept, seed_generators
 from fxlab.results import Judged
+from fxlab.sources import SessionLike, checked_session
 from fxlab.steps.loop import StepLoop
 from fxlab.units import counted
 from fxlab.values.tensors import bits_of
@@ -20,7 +22,7 @@ from fxlab.values.tensors import bits_of
 
 @dataclass(frozen=True, repr=False)
 class StepsCompared(Judged):
-    """The result of :meth:`fxlab.Session.compare_steps`; true if all bits are the same."""
+    """The result of :func:`compare_steps`; true if all bits are the same."""
 
     steps: int
     """The number of steps that were to be compared."""
@@ -95,3 +97,48 @@ def _state_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
     finally:
         states.clear()
         states.update(kept)
+
+
+def compare_steps(session: SessionLike, batches: Sequence[Inputs]) -> StepsCompared:
+    """Train with the passes that are on and without, and find the first step whose bits differ.
+
+    Both loops begin with the present model, optimizer and seed, which are restored.
+
+    Parameters
+    ----------
+    session
+        A session of a step of :func:`fxlab.trace_step`.
+    batches
+        A batch for each step, in the form in which :func:`fxlab.trace_step` takes them.
+
+    Returns
+    -------
+    fxlab.steps.StepsCompared
+        True if all bits are the same; ``str()`` of it names the first step and tensor that differ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no batches, or the session was not made of a step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> step = fxlab.trace_step(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer)
+    >>> session = fxlab.Session(step)
+    >>> _ = session.apply("eliminate-common-subexpressions")
+    >>> print(fxlab.steps.compare_steps(session, [x, x + 1]))
+    same bits of 9 tensors after each of 2 steps
+    """
+    if isinstance(batches, Tensor | Mapping):
+        raise TypeError("batches: expected a list, with a batch for each step. Write [...].")
+    given = items_of(batches, "batches", "batches, one for each step")
+    if not given:
+        raise ValueError("batches: expected a batch for each step, got none.")
+    session = checked_session(session)
+    plain = StepLoop(session.original, tuple, check=False)
+    return compared_steps(plain, StepLoop(session.original, lambda: session.applied, check=False), given)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx import GraphModule
 
 from fxlab.author_frames import levels_to_author
 from fxlab.checks import described, unexpected
@@ -51,11 +52,11 @@ def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
 
 def trace_step(
     model: nn.Module,
-    inputs: Inputs,
-    *more: Any,
-    loss: Callable[..., Any] | None = None,
+    batch: Inputs,
+    *,
+    loss: Callable[..., torch.Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-) -> fx.GraphModule:
+) -> GraphModule:
     """Trace a training step, and return it as one graph that writes nothing.
 
     Its inputs are parameters, buffers, the state of the optimizer, its learning rate and the batch, under
@@ -74,11 +75,9 @@ def trace_step(
     model
         The model, in the mode in which it trains. Gradient checkpointing and autocast are recorded as they
         are; autocast regions around this call hold for the forward pass and the loss.
-    inputs
+    batch
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor, with labels that the
         loss takes. Sizes are fixed.
-    *more
-        More of the batch, and the loss: ``trace_step(model, x, labels, F.cross_entropy)``.
     loss
         Takes the output of the model; if it has two parameters, also the parts of ``inputs`` that the model
         does not take, or ``inputs`` if there are none. Of several positional ones the last is such a part,
@@ -105,7 +104,7 @@ def trace_step(
     >>> from torch import nn
     >>> import fxlab
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> step = fxlab.trace_step(model, torch.ones(3, 4), lambda output: output.square().mean())
+    >>> step = fxlab.trace_step(model, torch.ones(3, 4), loss=lambda output: output.square().mean())
     >>> [node.name for node in step.graph.find_nodes(op="placeholder")]
     ['p_0_weight', 'p_0_bias', 'p_2_weight', 'p_2_bias', 'input_1']
     >>> session = fxlab.Session(step)
@@ -116,18 +115,12 @@ def trace_step(
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model: expected a torch.nn.Module, got {described(model)}. The step is given in parts: "
-            "trace_step(model, inputs, loss, optimizer=optimizer). The optimizer's own step() is recorded as "
-            "it is, and clips gradients if it does."
+            "trace_step(model, batch, loss=loss, optimizer=optimizer). The optimizer's own step() is "
+            "recorded as it is, and clips gradients if it does."
         )
     for path, module in model.named_modules():
         refuse_torch_script(module, f"model.{path}" if path else "model")
-    if more and loss is None and (more[-1] is None or callable(more[-1])):
-        *more, loss = more  # type: ignore[assignment]
-    if any(isinstance(each, int | float | str | None) for each in more):
-        raise unexpected("loss", "a function of the model's output", more[-1])
-    if more:
-        inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more)
-    inputs = given_inputs(inputs, {})
+    inputs = given_inputs(batch)
     if loss is not None and not callable(loss):
         raise unexpected("loss", "a function of the model's output", loss)
     with generators_kept():

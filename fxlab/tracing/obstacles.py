@@ -61,7 +61,7 @@ class Obstacle(Coded):
     BACKWARD = (
         "The model calls backward(), which leaves gradients in tensors, where a graph cannot read them. "
         "torch.autograd.grad, which returns them, can be recorded. Give a training step by its parts: "
-        "fxlab.training_session(model, inputs, loss, optimizer=optimizer)."
+        "fxlab.trace_step(model, batch, loss=loss, optimizer=optimizer)."
     )
     READ_IN_VMAP = (
         "A function that is given to torch, such as to torch.vmap, reads data, which a graph cannot "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxlab.first_use import pd
-from fxlab.results import OtherNames
 from fxlab.tracing.findings import Finding, Found
 
 DYNAMIC = "dynamic shapes"
@@ -63,7 +62,7 @@ _NEEDLESS = (Found.NEEDLESSLY_FIXED_SIZE.code, Found.COSTLY_SIZE.code)
 
 
 @dataclass(frozen=True)
-class TraceReport(OtherNames):
+class TraceReport:
     """The record of how a graph module was traced; found in ``graph_module.meta["trace"]``.
 
     Examples
@@ -114,6 +113,7 @@ class TraceReport(OtherNames):
         """
         return tuple(f for f in self.findings if f.kind in _LIMITING or f.code in _NEEDLESS)
 
+    @property
     def table(self) -> pd.DataFrame:
         """Return the findings as a table: ``kind``, ``what``, ``detail``, ``where`` and ``code``."""
         rows = [vars(finding) for finding in self.findings]

@@ -18,7 +18,7 @@ from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.models.graph_module import KEYWORD_ORDER
 from fxlab.models.naming import give_naming, new_naming
-from fxlab.models.running import given_inputs
+from fxlab.models.running import Inputs, given_inputs
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -53,13 +53,12 @@ from fxlab.units import listed
 
 def symbolic_trace(
     model: nn.Module | Callable[..., Any],
-    inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor | None = None,
+    inputs: Inputs | None = None,
     *,
     input_names: Iterable[str] | None = None,
     dynamic: bool = True,
-    leaf_modules: Iterable[Choice] | Choice | None = None,
+    leaf_modules: Iterable[Choice] = (),
     check: bool = True,
-    **arguments: Any,
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
@@ -88,8 +87,6 @@ def symbolic_trace(
     check
         Whether to compare the result with the model: on the inputs bit for bit, at other sizes and with
         padded masks. Models without data (on the meta device) are not checked.
-    **arguments
-        The inputs as keyword arguments, such as those of a tokenizer: ``symbolic_trace(model, **encoding)``.
 
     Returns
     -------
@@ -122,7 +119,7 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     require_all()
-    inputs = given_inputs(inputs, arguments, model)
+    inputs = given_inputs(inputs)
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())

@@ -6,8 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
@@ -15,13 +14,9 @@ from torch.fx.passes.infra.pass_base import PassResult
 from fxlab.first_use import pd
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
-from fxlab.other_names import OF_PASSES, no_such_name
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
-
-_OTHER_NAMES = "__call__", "apply", "call", "run"
-"""Names that other libraries give the method of a pass."""
 
 
 class _OfClass:
@@ -90,15 +85,6 @@ class Transformation(ABC):
     name: Any = _OfClass(_kebab_case)
     description: Any = _OfClass(_documentation)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if getattr(cls.transform, "__isabstractmethod__", False):
-            written = [name for name in _OTHER_NAMES if name in vars(cls)]
-            if len(written) == 1:  # as other libraries call the method
-                cls.transform = vars(cls)[written[0]]  # type: ignore[method-assign]
-                if written[0] == "__call__":  # which checks, marks and compiles
-                    del cls.__call__
-
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse a class without :meth:`transform`, and arguments that the class does not take."""
         if missing := sorted(getattr(cls, "__abstractmethods__", ())):
@@ -116,23 +102,6 @@ class Transformation(ABC):
                     f"{cls.__name__}(...)(graph_module)."
                 ) from None
         return super().__new__(cls)
-
-    def __or__(self, other: Any) -> "Transformation":
-        """Compose both, this one first: ``fxlab.compose(self, other)``."""
-        # In a file above this one, so imported on demand.
-        both: Transformation = import_module("fxlab.transformations").compose(self, other)
-        return both
-
-    __add__ = __rshift__ = __or__
-
-    if not TYPE_CHECKING:  # else every name would be known to type checkers
-
-        def __getattr__(self, name: str) -> Any:
-            if name in OF_PASSES and (own := OF_PASSES[name]) != name and hasattr(type(self), own):
-                return getattr(self, own)
-            if name.startswith("_"):  # copy and pickle ask for these
-                raise AttributeError(name)
-            raise no_such_name(f"{type(self).__name__!r} object", name, dir(type(self)))
 
     @abstractmethod
     def transform(self, graph_module: GraphModule) -> GraphModule:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from fxlab.validation.cost.collectives import collectives as collectives
     from fxlab.validation.cost.memory import MemoryUse as MemoryUse
     from fxlab.validation.cost.memory import memory as memory
-    from fxlab.validation.cost.profile import Cost as Cost
-    from fxlab.validation.cost.profile import model_cost as model_cost
     from fxlab.validation.cost.profile import profile as profile
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
     from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation

@@ -17,7 +17,7 @@ from fxlab.models.running import Inputs, argument_names, given_arguments, run
 from fxlab.models.safe_code import protect
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of, module_of_function
 from fxlab.transformations import Transformation
-from fxlab.transformations.pass_names import find_names
+from fxlab.transformations.pass_names import no_such_pass
 
 
 class CompiledCodeError(ValueError):
@@ -102,19 +102,19 @@ def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
 
 
 def graphs_to_run(
-    original: Model, transformed: Model | None, inputs: Inputs | None
+    reference: Model, candidate: Model, inputs: Inputs | None
 ) -> tuple[GraphModule, GraphModule, Inputs]:
     """Return two models as graphs that run node by node, and the inputs to run them on."""
-    first, second, known = compared_models(original, transformed, inputs)
+    first, second, known = compared_models(reference, candidate, inputs)
     given = inputs_or_examples(known, first)
-    for model, name in (first, "original"), (second, "transformed"):
+    for model, name in (first, "reference"), (second, "candidate"):
         if (call := compiled_call(model, given)) is not None:
             raise CompiledCodeError(name, call)
-    first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
-    check_runs(first, "original")
-    check_runs(second, "transformed")
-    check_runs_by_node(first, "original")
-    check_runs_by_node(second, "transformed")
+    first, second = graph_of(first, "reference", given), graph_of(second, "candidate", given)
+    check_runs(first, "reference")
+    check_runs(second, "candidate")
+    check_runs_by_node(first, "reference")
+    check_runs_by_node(second, "candidate")
     return first, second, given
 
 
@@ -127,5 +127,7 @@ def passes_of(
         if not isinstance(pass_, Transformation | str):
             raise unexpected("passes", "transformations or their names", pass_)
     asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
-    wanted = {name for each in asked for name in find_names(each, offered, "passes")}
+    names, wanted = [str(pass_.name) for pass_ in offered], {*asked}
+    if unknown := sorted(wanted - {*names}):
+        raise no_such_pass(unknown[0], names, "passes")
     return (pass_ for pass_ in offered if pass_.name in wanted)

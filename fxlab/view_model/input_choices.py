@@ -23,7 +23,7 @@ MOST_VARIED = 2**20
 def inputs_state(session: Session, chosen: str) -> InputChoices:
     """Describe the inputs and data of a session on offer; ``chosen``: those that are looked at."""
     offered = {OF_SESSION: "the session's inputs"}
-    evaluation = session.evaluation
+    evaluation = session._internals.evaluation
     for one in () if evaluation is None else evaluation.worst:
         offered[f"{BATCH}{one.number}"] = f"worst batch {one.number}: {one.verdict.status}"
     offered |= {f"{VARIANT}{name}": f"made: {name}" for name in _variants(session)}
@@ -45,7 +45,7 @@ def chosen_inputs(session: Session, name: str) -> Inputs | None:
 
 
 def _batch(session: Session, number: int) -> Inputs:
-    evaluation = session.evaluation
+    evaluation = session._internals.evaluation
     for one in () if evaluation is None else evaluation.worst:
         if one.number == number:
             return one.inputs
@@ -60,7 +60,7 @@ def _batch(session: Session, number: int) -> Inputs:
 
 def _batches(session: Session) -> Sequence[Any]:
     """Return the batches of the session's data if any of them can be had alone, such as those of a list."""
-    batches = session.batches
+    batches = session._internals.batches
     can_be_had = hasattr(batches, "__getitem__") and hasattr(batches, "__len__")
     return batches if can_be_had else ()  # type: ignore[return-value]
 

@@ -167,8 +167,8 @@ def _speed(session: Session) -> Made:
 
 
 def _patterns(session: Session) -> Made:
-    assert session.compiled is not None
-    table, graphs = session.compiled.patterns(), session.compiled.pattern_graphs()
+    assert session._internals.compiled is not None
+    table, graphs = session._internals.compiled.patterns(), session._internals.compiled.pattern_graphs()
     table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
@@ -181,7 +181,7 @@ def _patterns(session: Session) -> Made:
 
 def _on_data(session: Session) -> Made:
     found = _evaluation(session)
-    table = found.table().astype(object)
+    table = found.table.astype(object)
     return table.where(table.notna(), None), found.words
 
 
@@ -212,7 +212,7 @@ def _worst_batches(session: Session) -> Made:
 
 def _evaluation(session: Session) -> Evaluation:
     """Return the known evaluation of the data, or judge the present model on it."""
-    known = session.evaluation
+    known = session._internals.evaluation
     return session.evaluate() if known is None or known.stopped else known
 
 
@@ -245,7 +245,7 @@ PATTERNS = Measurement(
     busy="Listing the patterns",
     index_title="Pattern",
     make=_patterns,
-    is_made_of=lambda session: session.compiled is not None,
+    is_made_of=lambda session: session._internals.compiled is not None,
 )
 DATA = Measurement(
     name="data",
@@ -256,7 +256,7 @@ DATA = Measurement(
     busy="Judging each batch",
     index_title="Measure",
     make=_on_data,
-    is_made_of=lambda session: session.has_data,
+    is_made_of=lambda session: session._internals.batches is not None,
 )
 WORST_BATCHES = Measurement(
     name="worst-batches",
@@ -267,7 +267,7 @@ WORST_BATCHES = Measurement(
     index_title="Batch",
     make=_worst_batches,
     leads="batches",
-    is_made_of=lambda session: session.has_data,
+    is_made_of=lambda session: session._internals.batches is not None,
 )
 MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,

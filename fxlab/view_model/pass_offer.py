@@ -92,7 +92,7 @@ def add_named(session: Session, made: Transformation) -> Transformation:
 
 def _instances(session: Session, taken: set[str]) -> Iterator[Offer]:
     """Yield the passes offered by default, those the session adds, and those in a notebook's variables."""
-    known = (*offered(), *(session.compiled.addable() if session.compiled else ()))
+    known = (*offered(), *(session._internals.compiled.addable() if session._internals.compiled else ()))
     made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in known]
     for variable, value in list(vars(sys.modules[_NOTEBOOK]).items()):
         if isinstance(value, Transformation) and not variable.startswith("_"):

@@ -37,7 +37,7 @@ def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -
     stages, number, states = session.stages, 0, list[Pass]()
     kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))
     for p in session.passes:
-        is_on = session.is_on(p)
+        is_on = session._internals.is_on(p)
         state = _pass_state(session, p, explained.get(p.signature), partial(kinds_at, number))
         number += is_on
         state["stage"] = number if is_on else None
@@ -53,7 +53,11 @@ def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
 def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
     """Return, by name, explanations of nodes by passes of torch's compiler that have changed nothing."""
     try:
-        return {} if session.compiled is None else dict(session.compiled.explain_unchanged())
+        return (
+            {}
+            if session._internals.compiled is None
+            else dict(session._internals.compiled.explain_unchanged())
+        )
     except Exception:  # of a compile that fails now; its passes say so
         return {}
 
@@ -65,7 +69,7 @@ def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
     """
     try:
         if p.explains_by_running:
-            return _changed_by(session, p) if session.is_on(p) else PREVIEW_TELLS
+            return _changed_by(session, p) if session._internals.is_on(p) else PREVIEW_TELLS
         return _checked(session.explain(p))
     except (Exception, SystemExit) as error:
         return f"Its candidates are unknown: {located_error(error)}"
@@ -131,7 +135,7 @@ def _pass_state(
 ) -> Pass:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
-    excluded = {node for candidate in session.excluded(p) for node in candidate}
+    excluded = {node for candidate in session._internals.excluded(p) for node in candidate}
     groups: list[protocol.Reason] = []
     candidates = ""
     if frame is not None and type(p).explain is not Transformation.explain:
@@ -151,11 +155,11 @@ def _pass_state(
             f"{counted(matched, 'candidate')}: {_kinds_of(frame.index[flags], below)}", MOST_WORDS
         )
         groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind, below)]
-    is_on = session.is_on(p)
+    is_on = session._internals.is_on(p)
     changes = session.changes(p) if is_on else None
-    is_told = changes is not None and isinstance(p, CandidatePass) and session.compiled is None
+    is_told = changes is not None and isinstance(p, CandidatePass) and session._internals.compiled is None
     told = (changes.rewrites or 0) if is_told and changes else 0
-    left_out = sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p))
+    left_out = sum(not excluded.isdisjoint(candidate) for candidate in session._internals.excluded(p))
     return {
         "key": clip(str(p.name)),
         "signature": p.signature,
@@ -187,7 +191,7 @@ def _kinds_of(names: Iterable[object], kinds: Mapping[str, str]) -> str:
 
 def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
     """Return the candidates, of those that a pass explains, that are excluded in the session."""
-    names = {node for candidate in session.excluded(p) for node in candidate}
+    names = {node for candidate in session._internals.excluded(p) for node in candidate}
     rows = frame[frame.index.isin(names) & (frame["code"] == Reason.EXCLUDED.code)]
     return set(rows.index)
 
@@ -200,7 +204,7 @@ def rewrites_of_node(
     for p in session.passes:
         frame = explained.get(p.signature)
         # A node of a preview is marked by a pass that is off.
-        if isinstance(p, CandidatePass) and session.is_on(p) and p.transformed(node):
+        if isinstance(p, CandidatePass) and session._internals.is_on(p) and p.transformed(node):
             count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
             found.append({"signature": p.signature, "count": count, "isExcluded": False})
         elif isinstance(frame, pd.DataFrame) and node.name in excluded_nodes(session, p, frame):
@@ -288,9 +292,9 @@ def _traceback(error: BaseException) -> list[Stretch]:
 
 def option_states(session: Session) -> list[Option]:
     """Describe the options of a compiler's session, those that were changed first, then those on."""
-    if session.compiled is None or not session.compiled.has_options:
+    if session._internals.compiled is None or not session._internals.compiled.has_options:
         return []
-    table = session.compiled.options()
+    table = session._internals.compiled.options()
     states: list[Option] = [
         {
             "name": clip(str(name)),

@@ -36,7 +36,7 @@ _HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
 
 def session_remarks(session: Session) -> Remarks:
     """Return the remarks to read before a session's graph is taken for the whole model."""
-    compiled = session.compiled
+    compiled = session._internals.compiled
     if compiled is None:
         return {"about": _OF_TRACE, "remarks": trace_remarks(session.original)}
     broken = [] if compiled.graph_break is None else [break_remark(compiled.graph_break)]

@@ -26,10 +26,10 @@ def outputs_state(session: Session) -> Outputs:
     if not session.applied:
         return NO_PASS_IS_ON
     try:
-        found = session.known_verdict()
+        found = session._internals.known_verdict()
         if found is not None and not found.outputs:  # proved without a run
             return {"state": "none", "text": judgement_state(found)["text"], "table": None}
-        shown = output_state(session.compare_outputs(), found)
+        shown = output_state(session._internals.compare_outputs(), found)
         # The text already tells the result of comparing bits.
         if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
             shown["judgement"] = judgement_state(found)
@@ -44,7 +44,7 @@ def outputs_state(session: Session) -> Outputs:
 
 def changed_nodes_state(session: Session) -> ChangedNodes:
     """List the nodes that the passes of a session have changed, and by which of them."""
-    nodes = session.transformed_nodes()
+    nodes = session._internals.transformed_nodes()
     names = {p.signature: readable_name(p) for p in session.passes}
     marks = marks_of(unfolded(session.graph_module))
     words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]

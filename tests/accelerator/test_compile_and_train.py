@@ -70,7 +70,7 @@ def agree(record):
 @pytest.mark.parametrize("autocast", [None, torch.float16, torch.bfloat16], ids=str)
 def test_a_compiled_training_loop_computes_what_it_did_and_is_judged(device, autocast):
     expected = trained(device, autocast=autocast)
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         losses = trained(device, autocast=autocast)
     assert losses == pytest.approx(expected, rel=1e-3)  # some kernels add up in any order
     right, wrong = agree(record)
@@ -81,7 +81,7 @@ def test_a_compiled_training_loop_computes_what_it_did_and_is_judged(device, aut
 def test_graphs_of_cuda_are_recorded(device):
     mode = "reduce-overhead" if device.type == "cuda" else None
     expected = trained(device, mode=mode)
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         losses = trained(device, mode=mode)
     assert losses == pytest.approx(expected, rel=1e-3)
     right, wrong = agree(record)
@@ -92,12 +92,12 @@ def test_first_divergence_accuses_no_intact_compile(device, ids):
     for training in (False, True):
         model = made(device).train(training)
         options = {"fallback_random": True}
-        session = fxlab.compile_session(model, ids, training=training, options=options)
+        session = fxlab.compiler.compile_session(model, ids, training=training, options=options)
         assert session.verdict().agrees, session.verdict()
-        assert fxlab.first_divergence(session) is None
+        assert fxlab.first_divergence(session.original, session.graph_module, session.inputs) is None
         session.generate_code()
         assert session.verdict().agrees, session.verdict()
-        assert fxlab.first_divergence(session) is None
+        assert fxlab.first_divergence(session.original, session.graph_module, session.inputs) is None
 
 
 def test_a_wrong_pass_of_a_compile_is_named(device, ids):
@@ -105,7 +105,7 @@ def test_a_wrong_pass_of_a_compile_is_named(device, ids):
         (product, *_) = graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
         product.update_kwarg("alpha", 1.01)
 
-    session = fxlab.compile_session(made(device), ids, options={"post_grad_custom_post_pass": wrong})
+    session = fxlab.compiler.compile_session(made(device), ids, options={"post_grad_custom_post_pass": wrong})
     assert not session.verdict().agrees
     assert "wrong" in str(fxlab.bisect(session)) or "post_grad_custom_post_pass" in str(fxlab.bisect(session))
 
@@ -125,7 +125,7 @@ def test_passes_over_a_padded_llama(device, dtype, attention):
             on.append(name)
         verdict = session.verdict()
         assert verdict.agrees, (on, str(verdict))
-    assert fxlab.first_divergence(session) is None
+    assert fxlab.first_divergence(session.original, session.graph_module, session.inputs) is None
 
 
 def test_a_model_in_use_trains_as_eager(device):
@@ -153,7 +153,7 @@ def test_batches_of_a_loader_are_evaluated(device):
     model = made(device)
     session = fxlab.Session(model, next(iter(loader)).to(device))
     session.apply(fxlab.MergeLinears())
-    assert fxlab.evaluate(session, (batch.to(device) for batch in loader)).agrees
+    assert session.evaluate(batch.to(device) for batch in loader).agrees
 
 
 def test_times_and_memory_have_tables(device, ids):

@@ -173,7 +173,7 @@ def test_zooming_never_leaves_an_empty_graph(page: Page) -> None:
 
 def test_the_values_of_a_changed_node_are_written_and_drawn(browser: Browser, tmp_path: Path) -> None:
     session = make_session()
-    node = str(session.transformed_nodes().index[0])
+    node = str(fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index[0])
     with checked(opened(browser, fxlab.report(session, path=tmp_path / "values.html", values=True))) as page:
         follow_link(page, tmp_path / "values.html", f"stage={len(session.applied)}&node={node}")
         drawn = page.locator(".fxi-map canvas").first

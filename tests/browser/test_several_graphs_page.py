@@ -26,7 +26,7 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         torch.compile(breaks, backend="eager")(torch.randn(2, 3))
     path = tmp_path_factory.mktemp("report") / "compile.html"
     return report_several(record.sessions, path, title=HOSTILE, notes=[HOSTILE], measure=False)

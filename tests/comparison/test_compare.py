@@ -541,10 +541,10 @@ def test_both_stand_in_one_session(compared, tmp_path):
     session = found.session
     assert session.verdict().reason.startswith("logits: a different function")
     assert compared().session.verdict()
-    table = fxlab.compare_nodes(session)
+    table = fxlab.compare_nodes(session.original, session.graph_module, session.inputs)
     assert table.loc["blocks_1_o", "original"] == "blocks_1_o"  # what is shown has one name in both
     assert table.loc["blocks_1_o", "accumulated"] < 1e-5
-    changed = fxlab.graph_diff(session)["change"]
+    changed = fxlab.graph_diff(session.original, session.graph_module)["change"]
     assert "gelu_2" in changed.index
     assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
     assert session.original is not found.alignment.original.module
@@ -642,7 +642,7 @@ def test_sessions_and_programs_stand_beside_models_and_recorded_runs_beside_one(
     inspector = fxlab.inspect((session, port, program), {"ids": IDS})
     assert [pass_.name for pass_ in inspector.session.applied] == ["candidate", "candidate 2"]
     inspector.close()
-    run = fxlab.record_run(model, (IDS,), tmp_path / "model.run")
+    run = fxlab.runs.record_run(model, (IDS,), tmp_path / "model.run")
     with pytest.raises(TypeError, match="recorded run stands beside one model"):
         fxlab.inspect((model, run, port), {"ids": IDS})
 

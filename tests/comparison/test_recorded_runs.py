@@ -54,7 +54,7 @@ def model():
 @pytest.fixture
 def record(tmp_path):
     def recorded(model, inputs=X, name="a.run", **options):
-        fxlab.record_run(model, inputs, tmp_path / name, **options)
+        fxlab.runs.record_run(model, inputs, tmp_path / name, **options)
         return tmp_path / name
 
     return recorded
@@ -248,7 +248,7 @@ def test_other_random_numbers_and_inputs_are_named(record):
     dropped = nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.5))
     torch.manual_seed(0)
     before, again = record(dropped), record(dropped, name="b.run")
-    assert fxlab.compare(before, again).agrees
+    assert fxlab.compare(before, again.graph_module).agrees
     torch.manual_seed(1)
     assert "random numbers differ at" in str(fxlab.compare(before, record(dropped, name="c.run")))
     assert "other inputs: input_1" in str(fxlab.compare(before, record(dropped, X + 1, name="d.run")))
@@ -333,14 +333,16 @@ def test_a_folder_of_runs_is_one_page_with_the_first_differences(model, record, 
     record(model, name="a.run")
     record(model, name="b.run")
     record(with_mistake(model), name="c.run")
-    table = fxlab.compare_runs(tmp_path, tmp_path / "index.html")
+    table = fxlab.runs.compare_runs(tmp_path, tmp_path / "index.html")
     assert table["agrees"].to_dict() == {"b": True, "c": False}
     assert table.loc["c", "first"] == "blocks.2"
     text = (tmp_path / "index.html").read_text()
     index = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', text)[1])
     assert [row["verdict"] for row in index["graphs"]] == ["agrees", "differs from blocks.2 on"]
     assert index["title"] == "2 runs compared with a"
-    assert fxlab.compare_runs([*tmp_path.glob("[ac].run")], reference="c").loc["a", "first"] == "blocks.2"
+    assert (
+        fxlab.runs.compare_runs([*tmp_path.glob("[ac].run")], reference="c").loc["a", "first"] == "blocks.2"
+    )
     for wrong, error, words in (
         (tmp_path / "nowhere", ValueError, "there is no folder"),
         ([tmp_path / "a.run"], ValueError, "at least two runs"),
@@ -348,9 +350,9 @@ def test_a_folder_of_runs_is_one_page_with_the_first_differences(model, record, 
         (3, TypeError, "a folder, a list of files"),
     ):
         with pytest.raises(error, match=words):
-            fxlab.compare_runs(wrong)
+            fxlab.runs.compare_runs(wrong)
     with pytest.raises(ValueError, match="no run 'd'"):
-        fxlab.compare_runs(tmp_path, reference="d")
+        fxlab.runs.compare_runs(tmp_path, reference="d")
 
 
 SCRIPT = textwrap.dedent(
@@ -369,7 +371,7 @@ SCRIPT = textwrap.dedent(
         dist.all_reduce(y)
         return y / 2
 
-    fxlab.record_run(step, x, f"{folder}/{rank}.run")
+    fxlab.runs.record_run(step, x, f"{folder}/{rank}.run")
     dist.destroy_process_group()
     """
 )

@@ -21,12 +21,12 @@ def blocks():
 
 @pytest.fixture(scope="session")
 def shared(blocks):
-    return fxlab.compile_session(blocks, {"x": torch.randn(3, 8)})
+    return fxlab.compiler.compile_session(blocks, {"x": torch.randn(3, 8)})
 
 
 @pytest.fixture
 def session(shared):
     """The shared session, which has everything on again after the test."""
     yield shared
-    while shared.can_undo:
+    while shared._internals.can_undo:
         shared.undo()

@@ -31,7 +31,7 @@ def recorded(**options):
     model = Scaled().eval()
     inputs = (torch.randn(4, 8),), {"more": {"y": torch.randn(4, 8)}}
     program = torch.export.export(model, *inputs)
-    with warnings.catch_warnings(), fxlab.record_compile() as record, torch.no_grad():
+    with warnings.catch_warnings(), fxlab.compiler.record_compile() as record, torch.no_grad():
         warnings.simplefilter("ignore")  # of torch about itself
         made = torch._inductor.aot_compile(program.module(), *inputs, **options)
     return model, record.sessions["graph 1, inference"], made

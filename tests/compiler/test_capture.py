@@ -30,7 +30,7 @@ def counted(by):
 
 def test_a_capture_that_is_another_function_is_a_remark_and_the_verdict():
     model = ComputesOtherwise(lambda _, x: x.sin(), lambda _, x: x.cos())
-    session = fxlab.compile_session(model, torch.ones(2, 3))
+    session = fxlab.compiler.compile_session(model, torch.ones(2, 3))
     assert session.verdict().different
     assert session.verdict("capture").different
     assert "Dynamo's capture is not what the model computes" in session.remarks[0]
@@ -38,18 +38,18 @@ def test_a_capture_that_is_another_function_is_a_remark_and_the_verdict():
 
 def test_a_capture_that_writes_otherwise_is_seen():
     model = ComputesOtherwise(counted(1), counted(2))
-    assert fxlab.compile_session(model, torch.ones(2, 3)).verdict().different
+    assert fxlab.compiler.compile_session(model, torch.ones(2, 3)).verdict().different
     assert float(model.calls) == 0
 
 
 def test_a_capture_without_gradients_is_seen_in_training():
     model = ComputesOtherwise(lambda _, x: x.detach() * 2, lambda _, x: x * 2)
-    assert fxlab.compile_session(model, torch.ones(2, 3), training=True).verdict().different
+    assert fxlab.compiler.compile_session(model, torch.ones(2, 3), training=True).verdict().different
 
 
 def test_a_right_capture_is_the_same_bits_also_with_random_numbers():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout())
-    session = fxlab.compile_session(model, torch.ones(2, 3), training=True)
+    session = fxlab.compiler.compile_session(model, torch.ones(2, 3), training=True)
     assert session.verdict("capture").same_bits
     assert session.verdict().agrees
     assert not session.remarks

@@ -48,7 +48,9 @@ CRASHES = {
 @pytest.mark.parametrize("kind", CRASHES)
 def test_a_model_is_compiled_without_a_pass_that_raises(kind):
     failing, words = CRASHES[kind]
-    session = fxlab.compile_session(Blocks().eval(), X, options={"post_grad_custom_post_pass": failing})
+    session = fxlab.compiler.compile_session(
+        Blocks().eval(), X, options={"post_grad_custom_post_pass": failing}
+    )
     (remark,) = session.remarks
     assert remark.startswith(words)
     assert remark.endswith("It was compiled without this pass, and what follows is shown.")
@@ -63,7 +65,7 @@ def test_what_a_script_had_compiled_before_a_crash_is_shown(kind):
     failing, words = CRASHES[kind]
     torch._dynamo.reset()
     compiled = torch.compile(Blocks().eval(), options={"post_grad_custom_post_pass": failing})
-    with fxlab.record_compile() as record, torch.no_grad(), pytest.raises(Exception):  # noqa: B017, PT011
+    with fxlab.compiler.record_compile() as record, torch.no_grad(), pytest.raises(Exception):  # noqa: B017, PT011
         compiled(X)
     (session,) = record.sessions.values()
     assert [pass_.name for pass_ in session.passes] == ["AOTAutograd", "joint/remove_noop_ops"]

@@ -168,7 +168,7 @@ def described(session):
 def test_modules_of_a_recorded_function_keep_their_names(where):
     function, arguments, names = FUNCTIONS[where]
     torch._dynamo.reset()
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         torch.compile(function, backend="eager")(*arguments)
     (session,) = record.sessions.values()
     held, modules = described(session)
@@ -180,7 +180,7 @@ def test_modules_of_a_recorded_function_keep_their_names(where):
 @pytest.mark.parametrize("where", [name for name in FUNCTIONS if name != "module and global"])
 def test_a_function_is_compiled_for_its_stages(where):
     function, arguments, names = FUNCTIONS[where]
-    session = fxlab.compile_session(function, arguments)
+    session = fxlab.compiler.compile_session(function, arguments)
     assert described(session)[0] == names
     assert list(session.inputs) == ["x"]
     assert session.verdict().agrees
@@ -204,41 +204,41 @@ def test_a_function_is_compiled_for_its_stages(where):
 def test_a_compile_leaves_all_state_of_the_code_as_it_was(of):
     function, arguments, state = STATES[of]
     before = state()
-    session = fxlab.compile_session(function, arguments)
+    session = fxlab.compiler.compile_session(function, arguments)
     assert state() == before
-    session.revert_all()
+    session.revert()
     assert state() == before
 
 
 @pytest.mark.parametrize("function", [lambda x: net(x).sum().backward(), Force()], ids=["function", "module"])
 def test_code_that_takes_derivatives_is_compiled_with_gradients(function):
-    session = fxlab.compile_session(function, X)
+    session = fxlab.compiler.compile_session(function, X)
     assert any("gradients are compiled" in remark for remark in session.remarks)
     assert "training=True" in session.to_python()
     assert next(net.parameters()).grad is None
 
 
 def test_what_torch_compile_has_wrapped_is_the_function():
-    session = fxlab.compile_session(torch.compile(lambda x: net(x) + 1), X, training=True)
+    session = fxlab.compiler.compile_session(torch.compile(lambda x: net(x) + 1), X, training=True)
     assert list(session.graphs) == ["joint", "forward", "backward"]
     assert session.verdict().agrees
 
 
 def test_a_mode_is_a_set_of_options():
-    session = fxlab.compile_session(net, X, mode="max-autotune-no-cudagraphs")
+    session = fxlab.compiler.compile_session(net, X, mode="max-autotune-no-cudagraphs")
     assert session.options().index.size > 0
     assert "options=options" in session.to_python()
     with pytest.raises(ValueError, match=r"torch.compile has no mode 'fast'; it has default, ") as error:
-        fxlab.compile_session(net, X, mode="fast")
+        fxlab.compiler.compile_session(net, X, mode="fast")
     assert str(error.value).count("default") == 1
     with pytest.raises(TypeError, match="takes options or a mode, not both"):
-        fxlab.compile_session(net, X, mode="default", options={})
+        fxlab.compiler.compile_session(net, X, mode="default", options={})
 
 
 def test_what_is_no_function_is_refused_in_words():
     with pytest.raises(TypeError, match="inputs: expected what the function is called with"):
-        fxlab.compile_session(lambda x: x)
+        fxlab.compiler.compile_session(lambda x: x)
     with pytest.raises(TypeError, match="a function of Python, got"):
-        fxlab.compile_session(torch.sin, X)
+        fxlab.compiler.compile_session(torch.sin, X)
     with pytest.raises(TypeError, match=r"expected a torch.nn.Module or a function, got"):
-        fxlab.compile_session(3, X)
+        fxlab.compiler.compile_session(3, X)

@@ -61,13 +61,13 @@ def test_torch_is_as_it_was_however_a_compile_ends(error):
     before = left_behind(model)
     options = {"post_grad_custom_post_pass": fails}
     if error is None:
-        fxlab.compile_session(model, X, options=options)
+        fxlab.compiler.compile_session(model, X, options=options)
     elif error is Recorded:
-        (remark,) = fxlab.compile_session(model, X, options=options).remarks
+        (remark,) = fxlab.compiler.compile_session(model, X, options=options).remarks
         assert remark.startswith("post_grad/fails has failed: Recorded: halfway (test_hooks.py:")
     else:
         with pytest.raises(KeyboardInterrupt):
-            fxlab.compile_session(model, X, options=options)
+            fxlab.compiler.compile_session(model, X, options=options)
     assert left_behind(model) == before
 
 
@@ -78,7 +78,9 @@ def test_a_switch_that_fails_leaves_the_session_as_it_was():
         if not ok:
             raise Recorded("now")
 
-    session = fxlab.compile_session(Blocks().eval(), X, options={"post_grad_custom_post_pass": sometimes})
+    session = fxlab.compiler.compile_session(
+        Blocks().eval(), X, options={"post_grad_custom_post_pass": sometimes}
+    )
     ok = False
     with pytest.raises(RuntimeError, match="Recorded: now"):
         session.revert("joint/remove_noop_ops")
@@ -96,7 +98,7 @@ def test_what_others_have_compiled_stays():
     compiled = torch.compile(model, backend=backend)
     with torch.no_grad():
         compiled(X)
-        fxlab.compile_session(model, X)
+        fxlab.compiler.compile_session(model, X)
         compiled(X)
     assert len(calls) == 1
 
@@ -109,7 +111,7 @@ def test_without_a_hook_the_session_says_what_cannot_be_told(monkeypatch):
 
     monkeypatch.setattr(heard_calls, "import_module", without_matcher)
     options = {"post_grad_custom_pre_pass": relus_to_clamps()}
-    session = fxlab.compile_session(Blocks().eval(), X, options=options)
+    session = fxlab.compiler.compile_session(Blocks().eval(), X, options=options)
     assert any(remark.startswith("Matches are not told apart: this torch") for remark in session.remarks)
     assert session.find("post_grad/relus_to_clamps").fixed == ""
     with pytest.raises(TypeError, match="does not tell them apart"):
@@ -141,16 +143,16 @@ def test_passes_of_users_go_by_their_own_names(given, name):
 
 def test_wrong_arguments_are_refused_in_words():
     with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module or a function"):
-        fxlab.compile_session("model", X)
+        fxlab.compiler.compile_session("model", X)
     with pytest.raises(TypeError, match="options: expected a mapping"):
-        fxlab.compile_session(Blocks(), X, options=["a"])
+        fxlab.compiler.compile_session(Blocks(), X, options=["a"])
     with pytest.raises(ValueError, match="Inductor has no setting 'nonsense'"):
-        fxlab.compile_session(Blocks(), X, options={"nonsense": 1})
+        fxlab.compiler.compile_session(Blocks(), X, options={"nonsense": 1})
     with pytest.raises(ValueError, match="Dynamo has captured no graph"):
-        fxlab.compile_session(nn.Identity(), X)
+        fxlab.compiler.compile_session(nn.Identity(), X)
 
 
 def test_a_torch_that_does_not_say_what_nodes_were_made_of_is_a_remark(monkeypatch):
     monkeypatch.setattr(graph_hooks, "root_names", lambda node: ())
-    (remark,) = fxlab.compile_session(Blocks().eval(), X).remarks
+    (remark,) = fxlab.compiler.compile_session(Blocks().eval(), X).remarks
     assert remark.startswith("Nodes of ATen operators have neither modules nor names of Dynamo's nodes: this")

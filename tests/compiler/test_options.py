@@ -58,13 +58,13 @@ def test_an_option_is_switched_by_compiling_again_and_taken_back(session):
 
 def test_a_pass_that_an_option_brings_is_offered_and_one_that_it_takes_is_not(blocks):
     x = torch.randn(3, 8)
-    session = fxlab.compile_session(blocks, x)
+    session = fxlab.compiler.compile_session(blocks, x)
     assert not any("b2b" in name for name in session.unchanged)
     session.set_option("b2b_gemm_pass", True)
     assert any("b2b" in name for name in session.unchanged)
     session.set_option("post_grad_custom_post_pass", plant_mistake)
     assert names(session)[-1] == "post_grad/plant_mistake"
-    assert session.is_on("post_grad/plant_mistake")
+    assert session._internals.is_on("post_grad/plant_mistake")
     assert not session.verdict().agrees
     assert fxlab.bisect(session).pass_.name == "post_grad/plant_mistake"
     assert session.options().loc["post_grad_custom_post_pass", "value"] is plant_mistake
@@ -74,10 +74,10 @@ def test_a_pass_that_an_option_brings_is_offered_and_one_that_it_takes_is_not(bl
 
 
 def test_what_is_off_stays_off_under_other_options(blocks):
-    session = fxlab.compile_session(blocks, torch.randn(3, 8))
+    session = fxlab.compiler.compile_session(blocks, torch.randn(3, 8))
     session.revert("joint/remove_noop_ops")
     session.set_option("reorder_for_locality", False)
-    assert not session.is_on("joint/remove_noop_ops")
+    assert not session._internals.is_on("joint/remove_noop_ops")
     assert "post_grad/reorder_for_locality" not in (*names(session), *session.unchanged)
     made = {"model": blocks, "inputs": session.inputs}
     exec(session.to_python(), made)
@@ -111,12 +111,12 @@ def test_what_is_no_option_or_value_of_one_says_so(session):
 
 def test_options_are_those_of_the_whole_compile():
     model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4)
-    session = fxlab.compile_session(model, x, training=True)
+    session = fxlab.compiler.compile_session(model, x, training=True)
     with pytest.raises(ValueError, match="changed in its joint session"):
         session.graphs["forward"].set_option("pattern_matcher", False)
     session.set_option("joint_graph_constant_folding", False)
     assert session.verdict().agrees
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         torch.compile(model, backend="eager")(x)
     (recorded,) = record.sessions.values()
     with pytest.raises(ValueError, match="was recorded while a script ran"):

@@ -61,10 +61,10 @@ def test_each_part_that_a_backend_compiles_is_a_graph_with_the_models_parameters
     torch.manual_seed(0)
     model, x = Blocks().eval(), torch.randn(3, 8)
     expected = model(x)["y"]
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         found = torch.compile(model, backend=part_by_part(compile_part))(x)["y"]
     assert torch.allclose(found, expected)
-    assert record.table()["passes"].gt(0).tolist() == [False, True, True, True, True]
+    assert record.table["passes"].gt(0).tolist() == [False, True, True, True, True]
     first, *parts = record.sessions.values()
     assert all(part.verdict().agrees for part in parts)
     assert len(first.inputs) == 1
@@ -76,7 +76,7 @@ def test_each_part_that_a_backend_compiles_is_a_graph_with_the_models_parameters
 
 def test_a_graph_that_is_compiled_without_dynamo_is_recorded_with_its_inputs():
     graph_module = torch.fx.symbolic_trace(lambda x: (torch.relu(x) + 1,))
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         compile_fx.compile_fx(graph_module, [torch.ones(4)])(torch.full((4,), 3.0))
     (session,) = record.sessions.values()
     (value,) = session.inputs.values()
@@ -96,7 +96,7 @@ def test_regions_that_are_compiled_by_inductor_are_recorded():
 
     backend = aot_autograd(fw_compiler=regional, bw_compiler=regional)
     x = torch.randn(4, 4, requires_grad=True)
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         torch.compile(function, backend=backend, fullgraph=True)(x, x.detach()).sum().backward()
     whole, *regions = record.sessions.values()
     assert len(regions) == 2  # of the forward and of the backward pass

@@ -43,7 +43,7 @@ def record():
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = Blocks().eval()
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         torch.compile(model, backend=with_pass(plant_mistake))(X)
         torch.compile(breaks, backend="eager")(X)
     record.model = model
@@ -73,7 +73,7 @@ def test_the_pass_that_breaks_the_numbers_is_found(record):
 
 
 def test_the_table_has_a_row_for_each_stack_with_the_reason_of_a_break(record):
-    table = record.table()
+    table = record.table
     assert list(table["graph"]) == [1, 2, 3]
     assert list(table["changed"]) == [3, 0, 0]
     assert table["passes"][0] > 20
@@ -93,7 +93,7 @@ def test_switches_say_why_they_are_fixed(record):
 
 
 def test_matches_of_a_recorded_pass_are_told_and_not_excluded():
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         torch.compile(Blocks().eval(), backend=with_pass(relus_to_clamps(wrong=(1,))))(X)
     (session,) = record.sessions.values()
     name = "post_grad/relus_to_clamps"
@@ -123,7 +123,7 @@ def returns_nothing(x, count):
 
 def test_a_graph_that_returns_nothing_is_judged_to_have_nothing_compared(capsys):
     torch._dynamo.reset()
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         torch.compile(returns_nothing, backend=without_code)(X, 1)
     session = list(record.sessions.values())[-1]
     found = [session.verdict(), session.verdict(variants=True), *map(session.verdict, session.passes)]
@@ -175,7 +175,7 @@ def test_no_sessions_and_what_is_none_are_refused_by_name(record, tmp_path):
 
 def test_gradients_are_stacks_of_their_own():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         torch.compile(model, backend=without_code)(torch.randn(2, 4)).sum().backward()
     assert [name.partition(", ")[2] for name in record.sessions] == ["joint", "forward", "backward"]
     assert all(session.verdict().agrees for session in record.sessions.values())
@@ -197,7 +197,7 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     x, layer = torch.randn(2, 4, requires_grad=True), nn.Linear(4, 4)
 
     def run(*models):
-        with fxlab.record_compile() as record:
+        with fxlab.compiler.record_compile() as record:
             sum(torch.compile(model, backend=backend)(x) for model in models).sum().backward()
         assert record.remarks[0].startswith("Backward graphs are seen only if they run in the block")
         assert all(session.verdict().agrees for session in record.sessions.values())
@@ -224,7 +224,7 @@ def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, owner, me
 
     monkeypatch.setattr(owner, method, fails)
     torch._dynamo.reset()
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_pass(relus_to_clamps()))(X)
         z = torch.compile(lambda x: torch.sigmoid(x), backend="eager")(X)
     assert torch.equal(y, torch.relu(X))
@@ -240,17 +240,17 @@ def test_torch_is_as_it_was_when_the_block_raises(error):
     before = left_behind(model)
 
     def run():
-        with fxlab.record_compile():
+        with fxlab.compiler.record_compile():
             assert list(map(id, patched())) != before[0]
             raise error("halfway")
 
     with pytest.raises(error):
         run()
     assert left_behind(model) == before
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         pass
     assert not record.sessions
-    assert record.table().empty
+    assert record.table.empty
 
 
 @pytest.mark.parametrize(
@@ -274,24 +274,24 @@ def test_what_runs_computes_the_same_bits(backend):
             return torch.compile(breaks, backend=backend)(X)
 
     plain = run()
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         recorded = run()
     assert torch.equal(plain, recorded)
     assert len(record.sessions) == 2
 
 
 def test_a_record_inside_of_another_is_refused():
-    with fxlab.record_compile():
-        with pytest.raises(RuntimeError, match="another one records"), fxlab.record_compile():
+    with fxlab.compiler.record_compile():
+        with pytest.raises(RuntimeError, match="another one records"), fxlab.compiler.record_compile():
             pass
         with pytest.raises(RuntimeError, match=r"while record_compile records.*fxlab compile -- COMMAND"):
-            fxlab.compile_session(Blocks().eval(), X)
-    with fxlab.record_compile() as record:
+            fxlab.compiler.compile_session(Blocks().eval(), X)
+    with fxlab.compiler.record_compile() as record:
         pass
     assert record.sessions == {}
 
 
-@pytest.mark.parametrize("make", [fxlab.record_compile, fxlab.record_passes])
+@pytest.mark.parametrize("make", [fxlab.compiler.record_compile, fxlab.compiler.record_passes])
 def test_a_record_is_its_own_block_which_it_has_once(make):
     record = make()
     for read in (lambda: record.sessions, lambda: record.remarks, record.table):
@@ -301,20 +301,20 @@ def test_a_record_is_its_own_block_which_it_has_once(make):
         pass
     with record as same:
         assert same is record
-    assert (record.sessions, record.remarks, len(record.table())) == ({}, (), 0)
+    assert (record.sessions, record.remarks, len(record.table)) == ({}, (), 0)
     with pytest.raises(RuntimeError, match=f"had its.*{make.__name__}"), record:
         pass
 
 
 def test_a_record_in_place_of_a_session_is_told_how_to_give_its_sessions(tmp_path):
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         pass
     with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of model\.sessions; fxlab\.r"):
         fxlab.report(record, path=tmp_path / "a.html")
 
 
 def test_a_story_before_its_block_says_what_is_missing():
-    record = fxlab.record_compile()
+    record = fxlab.compiler.record_compile()
     for read in (lambda: record.breaks, record.story, record.guards):
         with pytest.raises(AttributeError, match=r"with fxlab\.record_compile"):
             read()
@@ -331,7 +331,7 @@ def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
         compile_fx(part, inputs, inner_compile=_without_code)
         return graph_module.forward
 
-    with torch.no_grad(), fxlab.record_compile() as record:
+    with torch.no_grad(), fxlab.compiler.record_compile() as record:
         torch.compile(lambda x: torch.relu(torch.sin(x)), backend=backend)(X)
     (session,) = record.sessions.values()
     assert len(session.passes) == 0
@@ -352,7 +352,7 @@ def test_code_that_was_compiled_before_and_runs_is_a_remark():
     expected = compiled(X)
     other(X)
     names = {name: value for name, value in globals().items() if name.startswith("__compiled_fn")}
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         assert torch.equal(compiled(X), expected)
         compiled(X)
     (remark,) = record.remarks

@@ -43,7 +43,9 @@ def test_stages_share_the_parameters_of_the_model(shared, blocks):
 
 def test_inputs_have_the_names_that_the_model_gives_them(shared):
     assert list(shared.inputs) == ["x"]
-    assert all([n.name for n in s.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages)
+    assert all(
+        [n.name for n in s.graph_module.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages
+    )
 
 
 def test_nodes_know_their_modules(shared):
@@ -65,7 +67,7 @@ def test_nodes_that_compute_the_same_have_one_name_across_the_border_to_aten(sha
 
 
 def test_what_a_node_became_is_known_across_the_border(shared):
-    table = fxlab.transformed_nodes(shared.stages[1], original=shared.original)
+    table = fxlab.rewriting.transformed_nodes(shared.stages[1], original=shared.original)
     variance = next(name for name in table.index if "var_mean" in name)
     assert table.loc[variance, "before"] == ["layer_norm"]
 
@@ -83,7 +85,7 @@ def test_a_graph_that_a_pass_leaves_out_of_order_is_sorted():
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sigmoid()).eval()
     options = {"post_grad_custom_pre_pass": mixed_up, "post_grad_custom_post_pass": in_order_again}
-    session = fxlab.compile_session(model, torch.randn(2, 4), options=options)
+    session = fxlab.compiler.compile_session(model, torch.randn(2, 4), options=options)
     assert session.verdict().agrees
 
 
@@ -98,7 +100,7 @@ def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
             print("in between")
             return self.b(hidden)
 
-    session = fxlab.compile_session(Prints().eval(), torch.randn(2, 4))
+    session = fxlab.compiler.compile_session(Prints().eval(), torch.randn(2, 4))
     first, second = session.graphs.values()
     assert first is session
     assert list(session.graphs) == ["graph 1, inference", "graph 2, inference"]
@@ -125,7 +127,7 @@ def test_a_graph_that_runs_again_after_a_later_one_leaves_that_one_its_inputs():
                 found += [self.add(y, x)] if place == 0 else []
             return found
 
-    session = fxlab.compile_session(Calls(), torch.arange(3.0))
+    session = fxlab.compiler.compile_session(Calls(), torch.arange(3.0))
     inputs = [[value.tolist() for value in graph.inputs.values()] for graph in session.graphs.values()]
     assert [[0, 2, 4], [0, 1, 2]] in inputs
     assert all(graph.verdict() for graph in session.graphs.values())
@@ -142,7 +144,9 @@ def test_lowerings_of_inductor_say_why_they_cannot_run():
         node.target = generated
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
-    session = fxlab.compile_session(model, torch.randn(2, 4), options={"post_grad_custom_post_pass": lowered})
+    session = fxlab.compiler.compile_session(
+        model, torch.randn(2, 4), options={"post_grad_custom_post_pass": lowered}
+    )
     with pytest.raises(RuntimeError, match="generated is a lowering of Inductor"):
         session.graph_module(**session.inputs)
     with pytest.raises(ValueError, match="generated is a lowering of Inductor"):
@@ -158,7 +162,7 @@ def test_what_the_outermost_forward_calls_is_inside_of_no_module():
         def forward(self, x):
             return self.linear(x).softmax(-1)
 
-    session = fxlab.compile_session(Outermost().eval(), torch.randn(2, 4))
+    session = fxlab.compiler.compile_session(Outermost().eval(), torch.randn(2, 4))
     assert len(session.stages) > 1
     for stage in session.stages:
         inside = {node.name for node in stage.graph.nodes if node.meta.get("nn_module_stack")}
@@ -179,7 +183,7 @@ def test_memory_that_aotautograd_makes_outputs_share_later_is_not_compared(train
     def function(x):
         return x.view(-1)[:4].add_(1), x.sin(), x.sin() * 1
 
-    session = fxlab.compile_session(function, torch.randn(4, 8), training=training)
+    session = fxlab.compiler.compile_session(function, torch.randn(4, 8), training=training)
     for found in (session.verdict(), session.verdict("AOTAutograd")):
         assert found.status == "same bits"
         assert [note.partition(",")[0] for note in found.notes] == ["0: shared memory is not compared"]

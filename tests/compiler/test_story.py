@@ -45,7 +45,7 @@ def compiled(function, **options):
 
 def told(run, *kinds):
     """Return the events of these kinds while a function runs."""
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         run()
     story = record.story()
     return [event for event in story.to_dict("records") if event["kind"] in kinds]
@@ -260,7 +260,7 @@ def test_a_break_has_dynamos_own_reason_and_hint(cause):
 
 
 def test_the_break_of_a_graph_is_the_one_of_its_story():
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         compiled(branches)(X)
     first, second = record.sessions.values()
     assert first.graph_break.reason == "Data-dependent branching"
@@ -270,7 +270,7 @@ def test_the_break_of_a_graph_is_the_one_of_its_story():
     assert "torch.where" in session_remarks(first)["remarks"][0]["advice"]
     assert [event.split(" ")[0] for event in second.story()["function"]] == ["branches"]
     assert second.story()["function"][0].startswith("branches after line ")
-    assert record.table()["compile"].tolist() == ["0/0", "1/0"]
+    assert record.table["compile"].tolist() == ["0/0", "1/0"]
 
 
 def test_a_size_that_a_line_decides_on_is_specialised():
@@ -303,7 +303,7 @@ def test_an_error_of_a_backend_is_told():
 
 def test_another_thread_has_a_story_and_is_a_remark():
     run = compiled(lambda x: x + 1)
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         thread = threading.Thread(target=run, args=(X,))
         thread.start()
         thread.join()
@@ -313,7 +313,7 @@ def test_another_thread_has_a_story_and_is_a_remark():
 
 
 def test_guards_are_in_the_names_of_the_function():
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         compiled(Scaled())(X)
     guards = record.guards().set_index("guard")
     (found,) = [guard for guard in guards.index if "mode" in guard]
@@ -337,17 +337,17 @@ def test_no_code_of_others_runs_to_read_a_value():
 
 
 def test_a_session_of_a_model_tells_its_story():
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8))
+    session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8))
     story = session.story()
     assert story["kind"].tolist() == ["compile"]
     assert story["graph"].tolist() == [1]
-    dynamic = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), dynamic=True)
+    dynamic = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), dynamic=True)
     assert ".size(0)" in " ".join(dynamic.story()["reason"])
 
 
 def test_recompiles_are_remarks_of_a_session():
     run = compiled(lambda x: x + 1)
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         run(X)
         run(X.double())
     found = session_remarks(record.sessions["graph 2, inference"])
@@ -361,7 +361,7 @@ def test_a_capture_that_is_thrown_away_is_told():
         return x * made
 
     run = compiled(function)
-    with fxlab.record_compile() as record:
+    with fxlab.compiler.record_compile() as record:
         run(torch.ones(3))
     story = record.story()
     (event,) = story[story["kind"] == "discard"].to_dict("records")
@@ -372,7 +372,7 @@ def test_a_capture_that_is_thrown_away_is_told():
 def test_a_module_of_torch_has_its_own_name():
     torch._dynamo.reset()
     model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend="eager")
-    with fxlab.record_compile() as record, torch.no_grad():
+    with fxlab.compiler.record_compile() as record, torch.no_grad():
         model(X)
         model(torch.ones(5, 4))
     story = record.story()
@@ -407,4 +407,4 @@ def scripted():
 )
 def test_a_model_without_a_graph_is_refused_with_the_first_reason_of_the_story(make, words):
     with pytest.raises(ValueError, match=words):
-        fxlab.compile_session(make(), torch.ones(2, 3, 4))
+        fxlab.compiler.compile_session(make(), torch.ones(2, 3, 4))

@@ -32,16 +32,16 @@ def test_a_pass_that_is_off_leaves_its_change_out_and_undo_brings_it_back(sessio
     name, later, before = "joint/remove_noop_ops", "post_grad/remove_noop_ops", count_nodes(session)
     session.revert(name)
     # The compiler does the same once more, later, where there is something left to do.
-    assert session.is_on(later)
+    assert session._internals.is_on(later)
     assert count_nodes(session) == before
     session.revert(later)
     assert count_nodes(session) == before + 3
     session.undo()
     session.undo()
-    assert session.is_on(name)
+    assert session._internals.is_on(name)
     assert later not in names(session)
     session.redo()
-    assert not session.is_on(name)
+    assert not session._internals.is_on(name)
 
 
 def test_a_pass_is_judged_on_other_inputs_as_well(session):
@@ -53,7 +53,7 @@ def test_a_pass_is_judged_on_other_inputs_as_well(session):
 def test_what_cannot_be_switched_off_says_why(session):
     with pytest.raises(ValueError, match="AOTAutograd cannot be switched off: it writes the graph in ATen"):
         session.revert("AOTAutograd")
-    session.revert_all()
+    session.revert()
     assert "AOTAutograd" in [pass_.name for pass_ in session.applied]
     assert session.verdict().agrees
 
@@ -70,7 +70,7 @@ def test_the_order_is_the_compilers(session):
 
 
 def test_passes_that_were_added_move_above_the_compilers(blocks):
-    session = fxlab.compile_session(blocks, torch.randn(3, 8))
+    session = fxlab.compiler.compile_session(blocks, torch.randn(3, 8))
     session.add(fxlab.RemoveDeadCode())
     session.add(fxlab.EliminateCommonSubexpressions())
     places = len(session.passes) - 2
@@ -91,7 +91,7 @@ def test_a_compiler_pass_takes_stages_of_its_session_alone(session):
 
 
 def test_a_mistake_in_a_pass_of_the_users_own_is_found_by_name(blocks):
-    session = fxlab.compile_session(
+    session = fxlab.compiler.compile_session(
         blocks, torch.randn(3, 8), options={"post_grad_custom_post_pass": plant_mistake}
     )
     assert "post_grad/plant_mistake" in names(session)
@@ -108,7 +108,7 @@ def test_a_mistake_in_a_pass_of_the_users_own_is_found_by_name(blocks):
 
 def test_a_mistake_in_a_match_is_found_and_excluded(blocks):
     options = {"post_grad_custom_pre_pass": relus_to_clamps(wrong={1})}
-    session = fxlab.compile_session(blocks, torch.randn(3, 8), options=options)
+    session = fxlab.compiler.compile_session(blocks, torch.randn(3, 8), options=options)
     name = "post_grad/relus_to_clamps"
     explained = session.explain(name)
     assert explained.index.tolist() == ["relu_2", "relu_1", "relu"]
@@ -120,7 +120,7 @@ def test_a_mistake_in_a_match_is_found_and_excluded(blocks):
     assert found.divergence.node == wrong
 
     session.exclude(name, wrong)
-    assert session.excluded(name) == (("relu_1",),)
+    assert session._internals.excluded(name) == (("relu_1",),)
     assert session.explain(name)["matched"].tolist() == [True, False, True]
     assert session.verdict().agrees
     session.undo()
@@ -140,13 +140,13 @@ def test_a_pass_that_finds_something_only_when_another_is_off_is_offered_then():
             node.target, node.args = torch.ops.aten.clamp_min.default, (*node.args, 0)
 
     options = {"post_grad_custom_pre_pass": take_relus, "post_grad_custom_post_pass": take_what_is_left}
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
+    session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
     assert "post_grad/take_what_is_left" not in names(session)
     session.revert("post_grad/take_relus")
-    assert session.is_on("post_grad/take_what_is_left")
+    assert session._internals.is_on("post_grad/take_what_is_left")
     assert names(session).index("post_grad/take_relus") < names(session).index("post_grad/take_what_is_left")
     session.undo()
-    assert session.is_on("post_grad/take_relus")
+    assert session._internals.is_on("post_grad/take_relus")
     assert session.verdict().agrees
 
 
@@ -170,7 +170,9 @@ class Flat(nn.Module):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
-    session = fxlab.compile_session(Flat().eval(), torch.randn(2, 3, 8), dynamic=True, training=training)
+    session = fxlab.compiler.compile_session(
+        Flat().eval(), torch.randn(2, 3, 8), dynamic=True, training=training
+    )
     sizes = {name: value for name, value in session.inputs.items() if isinstance(value, int)}
     assert list(sizes.values()) == [2, 3]
     # They are inputs of the graphs that compute with them.
@@ -180,7 +182,7 @@ def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
 
 
 def test_the_code_of_a_backward_graph_makes_that_one_again():
-    session = fxlab.compile_session(Flat().eval(), torch.randn(2, 3, 8), training=True)
+    session = fxlab.compiler.compile_session(Flat().eval(), torch.randn(2, 3, 8), training=True)
     made = {"model": Flat().eval(), "inputs": torch.randn(2, 3, 8)}
     exec(session.graphs["backward"].to_python(), made)
     assert list(made["session"].inputs) == list(session.graphs["backward"].inputs)
@@ -198,7 +200,7 @@ class Normed(nn.Module):
 def test_weights_that_are_frozen_are_folded_and_judged():
     model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
     with inductor_config.patch(freezing=True):
-        session = fxlab.compile_session(model, x)
+        session = fxlab.compiler.compile_session(model, x)
     assert session.remarks == ()
     assert list(session.inputs) == ["x"]
     assert dict(session.original.named_parameters()).keys() == dict(model.named_parameters()).keys()
@@ -212,7 +214,7 @@ def test_weights_that_are_frozen_are_folded_and_judged():
 
 def test_freezing_as_an_option_says_why_it_folds_nothing():
     model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
-    (remark,) = fxlab.compile_session(model, x, options={"freezing": True}).remarks
+    (remark,) = fxlab.compiler.compile_session(model, x, options={"freezing": True}).remarks
     assert remark.startswith("freezing: no weight is folded")
-    (remark,) = fxlab.compile_session(model, x, options={"freezing": True}, training=True).remarks
+    (remark,) = fxlab.compiler.compile_session(model, x, options={"freezing": True}, training=True).remarks
     assert remark.startswith("freezing: weights are folded for inference alone")

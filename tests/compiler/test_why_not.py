@@ -81,7 +81,7 @@ def patterns():
 @pytest.fixture(scope="module")
 def session(patterns):
     inputs = {"x": torch.randn(2, 8), "y": torch.randn(2, 4)}
-    return fxlab.compile_session(
+    return fxlab.compiler.compile_session(
         Doubles().eval(), inputs, options={"post_grad_custom_pre_pass": patterns.apply}
     )
 
@@ -264,7 +264,7 @@ def test_a_pattern_that_does_not_fit_the_shapes_says_so():
 
     register_replacement(search, replace, [torch.randn(1, 8)], fwd_only, made)
     model, x = _Expands().eval(), torch.randn(1, 8)
-    session = fxlab.compile_session(model, x, options={"post_grad_custom_pre_pass": made.apply})
+    session = fxlab.compiler.compile_session(model, x, options={"post_grad_custom_pre_pass": made.apply})
     table = session.why_not("expand", "search")
     assert table["code"].tolist() == ["shapes"]
     assert "with these shapes and dtypes it takes" in table["reason"].iloc[0]
@@ -279,7 +279,7 @@ def test_without_the_hook_patterns_are_not_listed(monkeypatch):
     from fxlab.transformations.inductor_patterns import asking
 
     monkeypatch.setattr(asking.Asking, "_copy", lambda self, entry: entry)
-    session = fxlab.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
+    session = fxlab.compiler.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
     assert session.patterns().empty
     assert session.verdict().agrees
 

@@ -16,6 +16,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, RemoveIdentities, from_callable
+from fxlab.node_info import attribute_at
 from fxlab.transformations import available
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [50, 40, 30, 20, 10]])
@@ -189,6 +190,38 @@ def test_new_weights_follow_those_that_they_are_computed_from():
             write(module)
             write(fast)
             torch.testing.assert_close(fast(X), module(X))
+
+
+def share_equal_weights(graph_module):
+    """Take equal weights for one: right for the values that they have."""
+    weights = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    for node in weights:
+        value = attribute_at(graph_module, node.target)
+        same = next(n for n in weights if torch.equal(attribute_at(graph_module, n.target), value))
+        node.replace_all_uses_with(same)
+
+
+class TwoScales(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return x.relu() * self.first + (x * self.second).sigmoid()
+
+
+@pytest.mark.filterwarnings("ignore:.*without share-equal-weights:RuntimeWarning")
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_pass_that_reads_values_is_applied_again_when_they_are_written(trains):
+    outputs = []
+    for module in (TwoScales(), compiled(TwoScales(), from_callable(share_equal_weights))):
+        for _ in range(3):
+            with torch.set_grad_enabled(trains):
+                outputs.append(module(X).detach())
+            with torch.no_grad():
+                module.second.mul_(2)
+    for actual, expected in zip(outputs[3:], outputs[:3], strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*which an optimizer would not train:RuntimeWarning")

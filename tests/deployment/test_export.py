@@ -14,6 +14,7 @@ from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
 from fxlab.deployment.files import file_verdict, judge_file, write_file
 from fxlab.deployment.files.judge_file import verdict_on_outputs
 from fxlab.deployment.files.tensor_graph import tensor_graph
+from fxlab.validation import Status
 
 
 class Model(nn.Module):
@@ -110,7 +111,7 @@ def by_rows(x):
     ("session", "others"),
     [
         (
-            lambda: fxlab.training_session(ByWidth(), torch.ones(4, 3), torch.sum),
+            lambda: fxlab.Session(fxlab.trace_step(ByWidth(), torch.ones(4, 3), loss=torch.sum)),
             (torch.ones(2, 5), torch.ones(4, 5)),
         ),
         (
@@ -119,7 +120,7 @@ def by_rows(x):
             ),
             (torch.ones(5, 4),),
         ),
-        (lambda: fxlab.compile_session(by_rows, THREE_ROWS, dynamic=True), (torch.ones(5, 4),)),
+        (lambda: fxlab.compiler.compile_session(by_rows, THREE_ROWS, dynamic=True), (torch.ones(5, 4),)),
     ],
     ids=["step", "make_fx", "torch.compile"],
 )
@@ -166,7 +167,7 @@ def test_a_pass_that_changes_the_model_shows_in_the_verdict(tmp_path):
 
     session = session_of(nn.Linear(4, 4), torch.randn(3, 4), from_callable(shifts))
     verdict = fxlab.export(session, tmp_path / "model.pt2").verdict
-    assert verdict.status is fxlab.Status.DIFFERENT
+    assert verdict.status is Status.DIFFERENT
     assert verdict.reason.startswith("output: ")
 
 
@@ -278,7 +279,7 @@ def test_what_was_computed_elsewhere_is_judged_by_its_rounding(session, change, 
 def test_an_output_that_is_missing_is_another_model(session):
     graph = tensor_graph(session.original, session.inputs)
     verdict = verdict_on_outputs(graph.module, {"0": graph.module(*graph.inputs)[0].detach()}, graph.inputs)
-    assert verdict.status is fxlab.Status.DIFFERENT
+    assert verdict.status is Status.DIFFERENT
     assert "only the original has it" in verdict.reason
 
 
@@ -336,4 +337,4 @@ def test_objects_that_are_registered_as_pytrees_stay_whole():
     )
     inputs = {"x": torch.ones(2), "states": Registered(torch.ones(2))}
     graph = fxlab.symbolic_trace(AddsStates(), inputs)
-    assert fxlab.verdict(AddsStates(), graph, inputs).status is fxlab.Status.SAME_BITS
+    assert fxlab.verdict(AddsStates(), graph, inputs).status is Status.SAME_BITS

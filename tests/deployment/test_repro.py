@@ -18,7 +18,7 @@ class Outputs(nn.Module):
 
 def compiled():
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.5)).train()
-    return fxlab.compile_session(model, torch.randn(2, 4), training=True)
+    return fxlab.compiler.compile_session(model, torch.randn(2, 4), training=True)
 
 
 LAYERS = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
@@ -37,7 +37,7 @@ MADE = {
 def test_each_script_runs_alone_and_compares(tmp_path):
     runs = {}
     for number, (name, (make, _)) in enumerate(MADE.items()):
-        runs[name] = fxlab.repro(make(), tmp_path / f"repro_{number}.py")
+        runs[name] = fxlab.testing.repro(make(), tmp_path / f"repro_{number}.py")
         assert "import fxlab" not in runs[name].read_text()
     # One process for all: most of the time is taken by importing torch.
     run = "import runpy, sys; [(print(p), runpy.run_path(p, run_name='__main__')) for p in sys.argv[1:]]"
@@ -62,13 +62,13 @@ class Drawn(nn.Module):
 
 
 def test_a_graph_with_seeds_of_inductor_keeps_its_own_random_numbers(tmp_path):
-    text = fxlab.repro(compiled(), tmp_path / "seeds.py").read_text()
+    text = fxlab.testing.repro(compiled(), tmp_path / "seeds.py").read_text()
     assert "prims.inductor_seed" in text
     assert "fallback_random" not in text
 
 
 def test_a_script_draws_the_same_numbers_twice_and_compares_imaginary_parts(tmp_path, monkeypatch, capsys):
-    script = fxlab.repro(fxlab.Session(Drawn(), torch.ones(50)), tmp_path / "repro.py")
+    script = fxlab.testing.repro(fxlab.Session(Drawn(), torch.ones(50)), tmp_path / "repro.py")
     asked = []
 
     def conjugated(function, **options):
@@ -84,11 +84,11 @@ def test_a_script_draws_the_same_numbers_twice_and_compares_imaginary_parts(tmp_
 def test_what_cannot_be_written_is_refused_in_words(tmp_path):
     graph = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
     with pytest.raises(ValueError, match=r"ends in \.py"):
-        fxlab.repro(graph, tmp_path / "a.txt", inputs=torch.ones(2))
+        fxlab.testing.repro(graph, tmp_path / "a.txt", inputs=torch.ones(2))
     (node,) = graph.graph.find_nodes(op="call_module")
     with graph.graph.inserting_after(node):
         new = graph.graph.call_function(lambda x: x, (node,))
     graph.graph.output_node().args = (new,)
     graph.recompile()
     with pytest.raises(ValueError, match="no package has under a name"):
-        fxlab.repro(graph, tmp_path / "a.py", inputs=torch.ones(2))
+        fxlab.testing.repro(graph, tmp_path / "a.py", inputs=torch.ones(2))

@@ -15,7 +15,7 @@ from fxlab.drawing import build_hierarchy
 @pytest.fixture(scope="module")
 def step():
     model, x = blocks(3, checkpointed=(0, 1, 2))
-    return fxlab.trace_step(model, x, squared, optimizer=torch.optim.AdamW(model.parameters()))
+    return fxlab.trace_step(model, x, loss=squared, optimizer=torch.optim.AdamW(model.parameters()))
 
 
 def calls(graph_module):

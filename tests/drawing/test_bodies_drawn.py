@@ -6,6 +6,7 @@ import torch
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import fxlab
 from fxlab import Capture, Session, draw, graph_diff, node_values, nodes, report
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.changes import merged_graph
@@ -98,7 +99,7 @@ def test_what_changes_in_a_body_is_shown_where_it_is(gm):
     session = Session(gm, (torch.ones(2, 3),))
     session.apply("eliminate-common-subexpressions")
     session.apply("change-true-div-to-mul-by-inverse")
-    changes = graph_diff(session)["change"].to_dict()
+    changes = graph_diff(session.original, session.graph_module)["change"].to_dict()
     assert changes == {
         "true_graph_0/sin_1": "removed",
         "true_graph_0/add": "rewired",
@@ -107,7 +108,7 @@ def test_what_changes_in_a_body_is_shown_where_it_is(gm):
     merged, marks = merged_graph(session.original, session.graph_module)
     assert {name: mark for name, (mark,) in marks.items()} == changes
     assert "true_graph_0/sin_1" in View(build_hierarchy(merged)).hierarchy.position_of
-    table = session.transformed_nodes()
+    table = fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original)
     assert table.loc["false_graph_0/true_graph_0/div", "before"] == ["false_graph_0/true_graph_0/div"]
 
 

@@ -24,12 +24,12 @@ from fxlab.view_model.details import model_details
 
 def checkpointed():
     model, x = blocks(4, checkpointed=(1, 2))
-    return fxlab.trace_step(model, x, squared, optimizer=torch.optim.AdamW(model.parameters()))
+    return fxlab.trace_step(model, x, loss=squared, optimizer=torch.optim.AdamW(model.parameters()))
 
 
 def branches():
     ((x, y),) = batches(1)
-    return fxlab.trace_step(net(), (x, y), own_loss)
+    return fxlab.trace_step(net(), (x, y), loss=own_loss)
 
 
 STEPS = {
@@ -171,7 +171,7 @@ def test_results_of_the_backward_pass_are_no_lines():
 def test_lines_of_what_is_kept_say_its_bytes_and_are_as_thick():
     x = torch.ones(8, 4)
     model = torch.nn.Sequential(torch.nn.Linear(4, 1024), torch.nn.Tanh(), torch.nn.Linear(1024, 1))
-    step = fxlab.trace_step(model, x, squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     lines = [line for line in to_dot(View(build_hierarchy(step))).split("\n") if SAVED in line]
     kept = {re.search('xlabel="?([^"\\]]+)', line)[1]: line for line in lines}
     assert "32 KiB" in kept  # tanh: 8 * 1024 of float32
@@ -192,7 +192,7 @@ def test_columns_are_rows_where_lines_lead_to_the_right(direction):
 
 def test_passes_keep_the_columns():
     model, x = blocks(4)
-    step = fxlab.trace_step(model, x, squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     session = fxlab.Session(
         step, passes=[fxlab.ActivationCheckpointing(("blocks.1", "blocks.2")), fxlab.RemoveRedundantViews()]
     )
@@ -244,7 +244,7 @@ def test_nodes_between_the_modules_of_a_step_are_one_box():
                 x = x.sin().cos()
             return self.last(self.block(x).tanh())
 
-    view = fxlab.draw(fxlab.trace_step(Prepared(), torch.ones(2, 4), squared), opened=[]).view
+    view = fxlab.draw(fxlab.trace_step(Prepared(), torch.ones(2, 4), loss=squared), opened=[]).view
     assert [box.label for box in view.boxes if getattr(box, "kind", "") == "segment"] == ["sin … cos_3"]
     assert "tanh" in [box.name for box in view.boxes if not isinstance(box, Group)]
 

@@ -219,7 +219,7 @@ def step() -> fx.GraphModule:
 
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    return fxlab.trace_step(net, torch.ones(2, 3), lambda x: x.square().mean(), optimizer=optimizer)
+    return fxlab.trace_step(net, torch.ones(2, 3), loss=lambda x: x.square().mean(), optimizer=optimizer)
 
 
 MODELS: dict[str, tuple[Callable[[], Any], tuple[type[Transformation], type[Transformation]]]] = {

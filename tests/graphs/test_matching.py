@@ -131,4 +131,4 @@ def test_what_stands_in_for_another_is_known_through_all_passes_of_a_session():
     session.apply(MergeLinears())  # no reader of the norm is left as it was
     found = matched(session.original, session.graph_module)
     assert names(found)["conv"] == "norm"
-    assert first_divergence(session) is None
+    assert first_divergence(session.original, session.graph_module, session.inputs) is None

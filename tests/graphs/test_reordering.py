@@ -31,7 +31,7 @@ def test_the_verdict_says_that_only_the_order_changed():
     assert verdict.same_bits
     assert "only the order changed" in str(verdict)
     assert verdict.max_abs_diff == 0
-    assert set(fxlab.graph_diff(session)["change"]) == {"moved"}
+    assert set(fxlab.graph_diff(session.original, session.graph_module)["change"]) == {"moved"}
     assert str(session.changes("start-last")).endswith("moved")
     assert fxlab.verdict(gm, session.graph_module).reason == verdict.reason
 

@@ -12,8 +12,8 @@ from fxlab import (
     RemoveIdentities,
     Transformation,
     from_callable,
-    transformed_nodes,
 )
+from fxlab.rewriting import transformed_nodes
 
 
 @pytest.fixture

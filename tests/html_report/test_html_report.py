@@ -119,7 +119,9 @@ def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
         assert len(graph["extras"]["nodes"]) == len(graph["order"])
     assert len(received.layouts) == 1, "that of the last stage"
     assert data["tables"]["outputs"]["judgement"]["agrees"]
-    assert data["tables"]["nodes"]["table"]["total"] == len(session.transformed_nodes())
+    assert data["tables"]["nodes"]["table"]["total"] == len(
+        fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original)
+    )
     verdict, candidates, summary = data["tables"]["more"]
     assert verdict["text"].startswith("Within the model's own rounding")
     titles = ["0. Original", "1. Merge linears", "2. Change true div to mul by inverse"]

@@ -63,7 +63,7 @@ def test_what_was_left_out_is_said(session: Session, monkeypatch: Any):
     found = written_values.written_values(session, [0])
     assert len(found["nodes"]) == 1
     assert "1 of the 3 nodes" in found["text"]
-    session.revert_all()
+    session.revert()
     assert "no pass has changed a node" in written_values.written_values(session, [0])["text"]
 
 

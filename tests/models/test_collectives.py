@@ -59,7 +59,7 @@ _EXPECTED = [["all_gather", "", "tp", 4, 1024], ["all_reduce", "sum", "dp", 2, 6
     ],
 )
 def test_collectives_are_read_in_every_dialect(mesh, capture):
-    table = fxlab.collectives(capture(Gathers(mesh)))
+    table = fxlab.steps.collectives(capture(Gathers(mesh)))
     assert table[_KNOWN].to_numpy().tolist() == _EXPECTED
 
 
@@ -68,16 +68,16 @@ def test_values_of_a_size_that_depends_on_data_count_no_bytes(mesh):
         def forward(self, x):
             return functional.all_reduce(x[x[:, 0] > 0], "sum", mesh["dp"].get_group())
 
-    assert fxlab.collectives(torch.export.export(Model(), (X,)).module())["bytes"].tolist() == [0]
+    assert fxlab.steps.collectives(torch.export.export(Model(), (X,)).module())["bytes"].tolist() == [0]
 
 
 def test_work_between_start_and_wait_is_counted(mesh):
     gm = make_fx(Gathers(mesh))(X)
-    assert fxlab.collectives(gm)["exposed"].tolist() == [True, True]
+    assert fxlab.steps.collectives(gm)["exposed"].tolist() == [True, True]
     wait = gm.graph.find_nodes(op="call_function", target=torch.ops._c10d_functional.wait_tensor.default)[0]
     relu = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
     relu.append(wait)
-    first = fxlab.collectives(gm).iloc[0]
+    first = fxlab.steps.collectives(gm).iloc[0]
     assert first["between"] == 2  # a product and an activation; a transposition is a view
     assert first["flops_between"] == 2 * 4 * 16 * 16
     assert not first["exposed"]
@@ -113,7 +113,7 @@ class Broadcasts(nn.Module):
 
 def test_collectives_of_python_are_recorded_or_refused_and_never_left_out(mesh):
     gm = fxlab.symbolic_trace(Broadcasts(False), X)
-    assert fxlab.collectives(gm)[["kind", "group", "wait", "exposed"]].to_numpy().tolist() == [
+    assert fxlab.steps.collectives(gm)[["kind", "group", "wait", "exposed"]].to_numpy().tolist() == [
         ["broadcast", "all ranks", "", True]
     ]
     with pytest.raises(fxlab.TraceError, match="returns before the collective is over"):

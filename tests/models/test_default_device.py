@@ -56,7 +56,7 @@ def test_traces_passes_and_verdicts(model):
         for name in ("FuseBatchNorm1dInConv1d", "MergeLinears"):
             session.apply(getattr(fxlab, name)())
         assert session.verdict(variants=True, gradients=True).agrees
-        assert fxlab.first_divergence(session) is None
+        assert fxlab.first_divergence(session.original, session.graph_module, session.inputs) is None
 
         def smaller(graph_module):
             graph_module.get_submodule("conv").weight.data.mul_(1.01)
@@ -88,10 +88,10 @@ def test_models_and_runs_are_compared(model, tmp_path):
     other.norm.eps = 1e-2
     with torch.device("meta"):
         assert str(fxlab.compare(model, other, X).first).startswith("norm")
-        fxlab.record_run(model, X, tmp_path / "a.run", backward=True)
+        fxlab.runs.record_run(model, X, tmp_path / "a.run", backward=True)
         assert fxlab.compare(tmp_path / "a.run", model, X).agrees
         assert not fxlab.compare(tmp_path / "a.run", other, X).agrees
-        assert fxlab.evaluate(fxlab.Session(model, X), [X, X]).agrees
+        assert fxlab.Session(model, X).evaluate([X, X]).agrees
 
 
 def test_steps_and_compiled_graphs(model):
@@ -99,4 +99,4 @@ def test_steps_and_compiled_graphs(model):
         step = fxlab.trace_step(model.train(), X, loss=lambda output: output.square().mean())
         assert fxlab.Session(step).verdict().agrees
         assert fxlab.memory(step).peak
-        assert fxlab.compile_session(model.eval(), X).verdict().agrees
+        assert fxlab.compiler.compile_session(model.eval(), X).verdict().agrees

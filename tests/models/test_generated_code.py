@@ -152,7 +152,7 @@ def test_the_code_of_bodies_follows_with_their_names():
 def test_differences_in_bodies_are_differences_of_the_code():
     graph = from_exported(torch.export.export(Nested(), (torch.ones(3),)))
     changed = ChangeTrueDivToMulByInverse()(copy.deepcopy(graph))
-    table = code_diff(graph, changed).table()
+    table = code_diff(graph, changed).table
     (row,) = table[table["change"] != "same"].itertuples()
     assert (row.change, row.nodes) == ("changed", ("true_graph_0/false_graph_0/div",))
     assert "# true_graph_0/false_graph_0" not in str(code_diff(graph, graph))

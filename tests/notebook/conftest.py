@@ -6,7 +6,8 @@ import pytest
 import torch
 from inspected import Page, make_session
 
-from fxlab import Inspector, Session
+from fxlab import Session
+from fxlab.notebook.inspector import Inspector
 
 
 @pytest.fixture(autouse=True)

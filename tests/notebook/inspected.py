@@ -11,7 +11,8 @@ import torch
 from received import Received
 from torch import fx, nn
 
-from fxlab import FuseBatchNorm2dInConv2d, Inspector, MergeLinears, Session, Transformation
+from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation
+from fxlab.notebook.inspector import Inspector
 
 
 class Head(nn.Module):
@@ -185,4 +186,12 @@ def state_of(session: Session) -> tuple[Any, ...]:
     ]
     tensors = [(name, id(p), p.detach().sum().item()) for name, p in gm.named_parameters()]
     names = [name for name, _ in gm.named_modules()]
-    return (id(gm), nodes, tensors, names, session.applied, session.can_undo, session.can_redo)
+    return (
+        id(gm),
+        nodes,
+        tensors,
+        names,
+        session.applied,
+        session._internals.can_undo,
+        session._internals.can_redo,
+    )

@@ -6,19 +6,20 @@ from inspected import Page
 from tiny_models import Blocks, relus_to_clamps
 
 import fxlab
+from fxlab.notebook.inspector import Inspector
 
 
 @pytest.fixture(scope="module")
 def session():
     torch.manual_seed(0)
     options = {"post_grad_custom_pre_pass": relus_to_clamps(wrong={1})}
-    return fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
+    return fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
 
 
 @pytest.fixture
 def page(session):
-    yield Page(fxlab.Inspector(session))
-    while session.can_undo:
+    yield Page(Inspector(session))
+    while session._internals.can_undo:
         session.undo()
 
 
@@ -26,10 +27,10 @@ def test_a_pass_is_switched_by_compiling_again(page, session):
     clamps = session.find("post_grad/relus_to_clamps")
     assert "clamp_min_default_1" in page.names()
     page.switches(clamps, False)
-    assert not session.is_on(clamps.name)
+    assert not session._internals.is_on(clamps.name)
     assert "clamp_min_default_1" not in page.names()
     page.sends({"type": "undo"})
-    assert session.is_on(clamps.name)
+    assert session._internals.is_on(clamps.name)
 
 
 def test_a_match_is_excluded_from_the_details_of_its_node(page, session):
@@ -37,14 +38,14 @@ def test_a_match_is_excluded_from_the_details_of_its_node(page, session):
     clamps = session.find(name)
     assert page.card(clamps)["canExclude"]
     page.sends({"type": "exclude", "signature": clamps.signature, "node": "clamp_min_default_1"})
-    assert session.excluded(name) == (("relu_1",),)
+    assert session._internals.excluded(name) == (("relu_1",),)
     assert {"relu_1", "clamp_min_default"} <= page.names()
     assert session.verdict().agrees
 
 
 def test_what_cannot_be_switched_off_is_said_at_the_switch(page, session):
     page.switches(session.find("AOTAutograd"), False)
-    assert session.is_on("AOTAutograd")
+    assert session._internals.is_on("AOTAutograd")
     assert "AOTAutograd cannot be switched off: it writes the graph in ATen operators" in str(page.error)
 
 
@@ -69,7 +70,7 @@ def test_an_option_is_switched_beside_the_passes(page, session):
 
 
 def test_a_session_of_no_compiler_has_no_options():
-    page = Page(fxlab.Inspector(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU()))))
+    page = Page(Inspector(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU()))))
     assert page.inspector._shown_passes["options"] == []
     page.sends({"type": "set-option", "name": "dce", "on": True})
     assert "of no compiler" in str(page.error)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import Inspector, Session, from_callable, report
+from fxlab import Session, from_callable, report
+from fxlab.notebook.inspector import Inspector
 
 
 def clamped(graph_module):
@@ -46,7 +47,7 @@ def test_the_inspector_judges_on_the_data_of_the_session_and_opens_the_worst_bat
     inspector = Inspector(session)
     assert state(inspector, "data") is None
     evaluation = session.evaluate(BATCHES)
-    assert evaluation is session.evaluation
+    assert evaluation is session._internals.evaluation
     assert state(inspector, "data")["state"] == "none"
     assert sends(inspector, type="measure", name="data") is None
     rows = {row[0]: row[1:] for row in state(inspector, "data")["table"]["rows"]}
@@ -62,16 +63,16 @@ def test_the_inspector_judges_on_the_data_of_the_session_and_opens_the_worst_bat
     assert session.inputs is evaluation.worst[0].inputs
     assert "differ" in outputs(inspector)
     assert state(inspector, "worst-batches")["table"]["rows"][0][2] == "open"
-    assert session.evaluation is evaluation
+    assert session._internals.evaluation is evaluation
     assert sends(inspector, type="open-batch", number=99) is not None
     sends(inspector, type="open-batch", number=1)
     assert session.inputs is not evaluation.worst[0].inputs
     assert "Same bits" in outputs(inspector)
 
     session.revert("clamp")
-    assert session.evaluation is None
+    assert session._internals.evaluation is None
     sends(inspector, type="measure", name="data")
-    assert session.evaluation.agrees
+    assert session._internals.evaluation.agrees
     inspector.close()
 
 

@@ -11,7 +11,8 @@ from inspected import MulToAdd, Page
 from torch import fx, nn
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from fxlab import Inspector, Session
+from fxlab import Session
+from fxlab.notebook.inspector import Inspector
 from fxlab.transformations.base import explanation
 
 HOSTILE = [

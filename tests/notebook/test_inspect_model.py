@@ -6,7 +6,8 @@ from inspected import MUL_TO_ADD, Model, Page, make_session
 from torch import fx, nn
 
 import fxlab
-from fxlab import Inspector, MergeLinears, Session
+from fxlab import MergeLinears, Session
+from fxlab.notebook.inspector import Inspector
 
 INPUTS = (torch.ones(2, 3, 6, 6),)
 

@@ -16,7 +16,9 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_sessi
 from ipywidgets import Widget
 from torch import fx, nn
 
-from fxlab import FuseAttention, Inspector, Session
+import fxlab
+from fxlab import FuseAttention, Session
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST
 
 TRAITS = tuple(
@@ -488,7 +490,7 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
             page.sets({"_shown_view": message})
     on = {card["signature"] for card in page.inspector._shown_passes["passes"] if card["on"]}
     assert on == {p.signature for p in session.applied}
-    assert page.inspector._shown_passes["canUndo"] == session.can_undo
+    assert page.inspector._shown_passes["canUndo"] == session._internals.can_undo
     assert page.inspector._shown_status["busy"] is None
     stages, data = page.inspector._shown_stages, page.data
     names = [{node.name for node in stage.graph.nodes} for stage in session.stages]
@@ -506,6 +508,8 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
         there = {node.name for node in session.preview(stages["preview"]["signature"]).graph.nodes}
         assert set(data.names(stages["preview"]["graph"])) == names[-1] | there
     shown = [row[0] for row in page.inspector._shown_tables["nodes"]["table"]["rows"]]
-    assert shown == list(session.transformed_nodes().index)
+    assert shown == list(
+        fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index
+    )
     assert page.inspector.svg.startswith("<svg")
     page.inspector.close()

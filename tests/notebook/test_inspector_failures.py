@@ -22,9 +22,10 @@ from inspected import (
 )
 from torch import fx
 
-from fxlab import Inspector, Session
+from fxlab import Session
 from fxlab.drawing import LayoutError
 from fxlab.notebook import screen
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model import pass_state
 
 

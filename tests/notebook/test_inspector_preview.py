@@ -59,7 +59,7 @@ def test_a_preview_ends_when_the_pass_is_applied(page: Page, session: Session):
     assert page.inspector._shown_stages["preview"] is None
     assert page.marked() == {"query_key_merged": [MERGE.signature]} | page.marked()
     session.undo()
-    assert not session.can_undo, "there was one change"
+    assert not session._internals.can_undo, "there was one change"
 
 
 def test_one_preview_replaces_another(page: Page):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import json
 import re
 import xml.etree.ElementTree as ET
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page, make_session
 
 import fxlab.overlays.overlay
-from fxlab import Inspector, Session
+from fxlab import Session
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.conforming import LONGEST_LIST, LONGEST_TEXT
 from fxlab.notebook.page.view_state import AT_FIRST
 
@@ -351,17 +351,6 @@ def test_both_stages_are_drawn_from_left_to_right(beside: Page):
     assert "BatchNorm2d" not in right
     beside.inspector.close_group("head")
     assert "query_key_merged" not in dot_of(beside)
-
-
-def test_all_nodes_of_the_stage_are_exported_for_networkx(beside: Page):
-    beside.inspector.show_stage(1)
-    assert beside.asks({"type": "file", "suffix": "graphml"}) is None
-    (graphml,) = beside.buffers
-    assert beside.asks({"type": "file", "suffix": "json"}) is None
-    (written,) = beside.buffers
-    names = [node.name for node in beside.inspector.session.stages[1].graph.nodes]
-    assert [node["id"] for node in json.loads(written)["nodes"]] == names
-    assert all(f'id="{name}"'.encode() in graphml for name in names)
 
 
 @pytest.mark.parametrize("compared", ["", "original"])

@@ -11,9 +11,10 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab import Inspector, Session
+from fxlab import Session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook import measuring
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.measurements import MEASUREMENTS
 
 NOT_OF_ALL = ("patterns", "data", "worst-batches", "collectives")

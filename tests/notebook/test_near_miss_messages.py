@@ -8,7 +8,7 @@ from inspected import Page
 from torch import nn
 
 import fxlab
-from fxlab import Inspector
+from fxlab.notebook.inspector import Inspector
 
 
 class Model(nn.Module):

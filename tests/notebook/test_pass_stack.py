@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, Page, make_session
 
-from fxlab import Inspector, Session
+from fxlab import Session
+from fxlab.notebook.inspector import Inspector
 
 
 def names(page: Page) -> list[str]:

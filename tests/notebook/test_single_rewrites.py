@@ -7,7 +7,8 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, Inspector, RemoveDeadCode, Session, Transformation
+from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode, Session, Transformation
+from fxlab.notebook.inspector import Inspector
 
 
 class Divisions(nn.Module):

@@ -13,8 +13,9 @@ import torch
 from inspected import FUSE, MERGE, Page
 from torch import fx, nn
 
-from fxlab import Inspector, Session
+from fxlab import Session
 from fxlab.notebook import looked_at_values
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.messages import LONGEST_LIST, MessageError, parse_message
 
 WIRE = 200_000
@@ -250,7 +251,7 @@ def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monke
         again = part(page, "_1", inputs=f"batch {number}")["part"]
         np.testing.assert_array_equal(cells(again), expected)
         monkeypatch.undo()
-    worst = session.evaluation.worst[0].number
+    worst = session._internals.evaluation.worst[0].number
     choices = answer["value"]["inputs"]
     assert (choices["chosen"], choices["batches"]) == ("batch 1", 2)
     assert choices["choices"][1] == {"name": f"batch {worst}", "title": f"worst batch {worst}: same bits"}

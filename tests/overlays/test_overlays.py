@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from torch import fx, nn
-from torch.profiler import profile as profiler_profile
 
 from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, symbolic_trace, trace_step
 from fxlab.drawing import View, build_hierarchy
@@ -24,10 +23,7 @@ from fxlab.overlays import (
     SOURCES,
     Overlay,
     Subject,
-    from_etdump,
-    from_profiler,
     from_table,
-    module_ranges,
     offered,
     read_overlays,
     source,
@@ -82,7 +78,7 @@ def test_values_that_the_backward_pass_reads_say_how_long_they_are_kept() -> Non
     def loss(output: torch.Tensor) -> torch.Tensor:
         return output.square().mean()
 
-    step = trace_step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 4), loss)
+    step = trace_step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 4), loss=loss)
     overlay = source("kept-until").overlay(Subject(step))
     names = [node.name for node in step.graph.nodes]
     last = overlay.labels["tanh"].removeprefix("until ")
@@ -224,38 +220,6 @@ def test_a_report_shows_given_overlays_at_first(view: View, tmp_path: Path) -> N
     assert written["tables"]["more"][-1]["name"] == "overlays"
     with pytest.raises(ValueError, match="no value for any node"):
         report(Session(gm), path=tmp_path / "r.html", overlay=Overlay("x", {"nowhere": 1}), measure=False)
-
-
-def test_profiles_of_torch_have_modules(tmp_path: Path) -> None:
-    model = Stack()
-    with profiler_profile() as measured, module_ranges(model):
-        model(torch.ones(1, 4))
-    overlay = from_profiler(measured)
-    assert {"blocks.0", "blocks.0.1", "head"} <= overlay.values.keys()
-    assert overlay.values["blocks.0"] >= overlay.values["blocks.0.0"] > 0
-    assert not any(module._forward_hooks for module in model.modules())
-    with profiler_profile() as plain:
-        model(torch.ones(1, 4))
-    with pytest.raises(ValueError, match="has no ranges"):
-        from_profiler(plain)
-
-
-def test_tables_of_executorch_have_nodes(view: View, tmp_path: Path) -> None:
-    gm = view.hierarchy.leaves[0].node.graph.owning_module
-    names = [node.name for node in gm.graph.nodes if node.op == "call_module"]
-    for handle, node in enumerate(gm.graph.find_nodes(op="call_module")):
-        node.meta["debug_handle"] = handle
-    rows = [["fused", 2.0, (0, 1), {}], ["named", 1.0, None, {names[2]: "stack"}], ["other", 9.0, None, {}]]
-    table = pd.DataFrame(rows, columns=["event_name", "avg", "debug_handles", "stack_traces"])
-    table.to_csv(tmp_path / "events.csv")
-    for events in (table, tmp_path / "events.csv"):
-        overlay = from_etdump(events, gm)
-        assert overlay.values == {names[1]: 0.002, names[2]: 0.001}
-        assert overlay.labels == {names[1]: "2 nodes as one"}
-    with pytest.raises(ValueError, match="no event names a node"):
-        from_etdump(table.tail(1), gm)
-    with pytest.raises(ValueError, match="there is no 'p50'"):
-        from_etdump(table, gm, column="p50")
 
 
 def test_a_package_offers_an_overlay_by_an_entry_point(view: View, monkeypatch: pytest.MonkeyPatch) -> None:

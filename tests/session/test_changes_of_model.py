@@ -226,7 +226,7 @@ class CountsInside(nn.Module):
 @pytest.mark.parametrize("is_step", [False, True])
 def test_what_a_run_of_the_model_sets_is_no_change(is_step):
     model, x = CountsInside(), torch.randn(2, 4)
-    made = fxlab.trace_step(model, x, torch.sum) if is_step else model.eval()
+    made = fxlab.trace_step(model, x, loss=torch.sum) if is_step else model.eval()
     session = fxlab.Session(made) if is_step else fxlab.Session(made, x)
     model(x)
     with warnings.catch_warnings():

@@ -53,7 +53,7 @@ def test_adding_or_applying_the_new_one_exchanges_the_former_and_keeps_it_on():
     assert called(session) is torch.tanh
     new = defined("torch.sin")()
     session.add(new)
-    assert session.find("relu-to") is new
+    assert session.passes["relu-to"] is new
     assert called(session) is torch.sin
     session.apply(defined("torch.cos")())
     assert called(session) is torch.cos
@@ -72,10 +72,10 @@ def test_one_that_was_removed_is_the_new_one_when_it_is_added_again():
 def test_a_new_definition_that_raises_leaves_the_session_as_it_was():
     session = Session(Net(), X, passes=[defined()()])
     session.apply("relu-to")
-    former = session.find("relu-to")
+    former = session.passes["relu-to"]
     with pytest.raises(TransformationError, match="no_such"):
         session.add(defined(extra="node.no_such.thing")())
-    assert session.find("relu-to") is former
+    assert session.passes["relu-to"] is former
     assert called(session) is torch.tanh
 
 

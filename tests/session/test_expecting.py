@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import expect, expect_no_match, from_pattern
+from fxlab import from_pattern
+from fxlab.testing import expect, expect_no_match
 from fxlab.transformations.patterns.canonical_text import canonical_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions

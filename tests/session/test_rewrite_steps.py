@@ -26,7 +26,10 @@ def excluded(session: Session) -> list[bool]:
 
 
 def changed(session: Session) -> list[str]:
-    return [str(name) for name in session.transformed_nodes().index]
+    return [
+        str(name)
+        for name in fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index
+    ]
 
 
 def test_each_rewrite_has_its_lines_before_and_after(session: Session) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,9 @@ def test_stack_order_and_exclusions_come_back(tmp_path):
     assert names(again) == names(session)
     assert [p.signature for p in again.applied] == [p.signature for p in session.applied]
     assert [p.name for p in again.applied] == ["merge-linears", "remove-identities"]
-    assert again.excluded("merge-linears") == session.excluded("merge-linears") != ()
-    assert again.excluded("change-true-div-to-mul-by-inverse") == (("truediv",),)
-    assert not again.can_undo
+    assert again._internals.excluded("merge-linears") == session._internals.excluded("merge-linears") != ()
+    assert again._internals.excluded("change-true-div-to-mul-by-inverse") == (("truediv",),)
+    assert not again._internals.can_undo
     assert again.verdict().agrees
     assert again.save(tmp_path / "again.json").read_text() == (tmp_path / "stack.json").read_text()
 
@@ -64,7 +65,14 @@ def test_the_passes_of_the_session_are_those_to_give(tmp_path):
     assert again.save(tmp_path / "again.json").read_text() == path.read_text()
     again.include("change-true-div-to-mul-by-inverse", "truediv")
     again.apply("change-true-div-to-mul-by-inverse")
-    assert len(again.transformed_nodes("change-true-div-to-mul-by-inverse")) == 1
+    assert (
+        len(
+            fxlab.rewriting.transformed_nodes(
+                again.graph_module, again.passes["change-true-div-to-mul-by-inverse"], original=again.original
+            )
+        )
+        == 1
+    )
 
 
 @pytest.mark.slow
@@ -86,7 +94,8 @@ print(*names(again))
 
 @pytest.mark.parametrize("write", ["save", "export"])
 def test_a_path_that_cannot_be_written_is_named(write, tmp_path):
-    write = getattr(session_of_blocks(), write)
+    session = session_of_blocks()
+    write = session.save if write == "save" else partial(fxlab.export, session)
     with pytest.raises(TypeError, match="path: expected a path, got 3"):
         write(3)
     with pytest.raises(FileNotFoundError, match="path: there is no folder"):
@@ -122,7 +131,7 @@ def test_own_passes_have_to_be_given(tmp_path):
     other = fxlab.from_callable(lambda graph_module: graph_module).named("halve")
     with pytest.raises(ValueError, match="of the same name that have other arguments"):
         load_session(file, MODEL, INPUTS, passes=[other])
-    assert load_session(file, MODEL, INPUTS, passes=[own]).is_on(own)
+    assert load_session(file, MODEL, INPUTS, passes=[own])._internals.is_on(own)
 
 
 SAVED = {
@@ -206,15 +215,6 @@ def test_what_is_no_json_and_no_file_is_said(tmp_path):
         load_session(file, MODEL, INPUTS)
     with pytest.raises(FileNotFoundError):
         load_session(tmp_path / "none.json", MODEL, INPUTS)
-
-
-def test_the_file_is_known_by_its_kind(tmp_path):
-    session = session_of_blocks()
-    path = session.save(tmp_path / "stack.json")
-    assert names(fxlab.load_session(MODEL, path, INPUTS)) == names(session)
-    assert names(fxlab.load_session(MODEL, INPUTS, str(path))) == names(session)
-    with pytest.raises(TypeError, match="path: expected a path, got a Blocks"):
-        fxlab.load_session(MODEL, INPUTS)
 
 
 @pytest.mark.parametrize(("path", "error"), [(3, TypeError), (b"stack.json", TypeError), ("", ValueError)])

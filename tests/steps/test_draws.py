@@ -43,7 +43,7 @@ IMAGES = torch.randn(2, 3, 8, 8).to(**CHANNELS_LAST)
     ],
 )
 def test_numbers_are_drawn_in_the_layout_of_their_values(model, x):
-    step = fxlab.trace_step(model, x, squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     session = fxlab.Session(step)
     torch.manual_seed(5)
     loss = squared(model(x)).detach()
@@ -66,7 +66,7 @@ class Noisy(torch.optim.SGD):
 
 def test_an_optimizer_draws_in_the_layout_of_its_parameters():
     model = nn.Conv2d(3, 4, 3).to(**CHANNELS_LAST)
-    step = fxlab.trace_step(model, IMAGES, squared, optimizer=Noisy(model.parameters(), lr=0.1))
+    step = fxlab.trace_step(model, IMAGES, loss=squared, optimizer=Noisy(model.parameters(), lr=0.1))
     assert fxlab.Session(step).verdict().same_bits
 
 

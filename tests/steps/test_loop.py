@@ -80,10 +80,10 @@ def test_four_steps_are_those_of_an_eager_loop(kind):
     optimizer, other_optimizer = (OPTIMIZERS[kind](m.parameters()) for m in (model, other))
     schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.7) for o in (optimizer, other_optimizer)]
     data = batches(4)
-    session = fxlab.Session(fxlab.trace_step(model, data[0], own_loss, optimizer=optimizer))
+    session = fxlab.Session(fxlab.trace_step(model, data[0], loss=own_loss, optimizer=optimizer))
     session.apply("eliminate-common-subexpressions")
     session.apply("remove-redundant-views")
-    train = session.as_step()
+    train = fxlab.steps.as_step(session)
     torch.manual_seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -108,7 +108,7 @@ def test_without_an_optimizer_gradients_are_added_as_backward_adds_them():
     model = net()
     other = copy.deepcopy(model)
     data = batches(2)
-    train = fxlab.Session(fxlab.trace_step(model, data[0], own_loss)).as_step()
+    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, data[0], loss=own_loss)))
     torch.manual_seed(3)
     for batch in data:
         train(batch)
@@ -162,7 +162,9 @@ def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(m
     other = copy.deepcopy(model)
     optimizer, other_optimizer = make(model.parameters()), make(other.parameters())
     data = [torch.randint(0, 9, (5, 3)) for _ in range(4)]
-    train = fxlab.training_session(model, data[0], squared, optimizer=optimizer).as_step()
+    train = fxlab.steps.as_step(
+        fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
+    )
     for x in data:
         train(x)
         other_optimizer.zero_grad()
@@ -177,7 +179,7 @@ def test_an_optimizer_that_takes_sparse_gradients_apart_is_refused_for_that_reas
         fxlab.trace_step(
             model,
             torch.ones(2, 3, dtype=torch.long),
-            squared,
+            loss=squared,
             optimizer=torch.optim.Adagrad(model.parameters()),
         )
 
@@ -186,7 +188,9 @@ def test_steps_inside_inference_mode_leave_tensors_that_train_outside_of_it():
     model, x = blocks(1)
     optimizer = torch.optim.AdamW(model.parameters())
     with torch.inference_mode():
-        train = fxlab.training_session(model, x, squared, optimizer=optimizer).as_step()
+        train = fxlab.steps.as_step(
+            fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=optimizer))
+        )
         train(x)
         train(x + 1)
     assert train.graphs == 2
@@ -197,7 +201,7 @@ def test_steps_inside_inference_mode_leave_tensors_that_train_outside_of_it():
 
 def test_another_size_or_mode_is_traced_when_it_comes():
     model = net()
-    train = fxlab.Session(fxlab.trace_step(model, batches(1)[0], own_loss)).as_step()
+    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, batches(1)[0], loss=own_loss)))
     train(batches(1, size=3)[0])
     train(batches(1, size=3)[0])
     assert train.graphs == 2
@@ -270,8 +274,8 @@ def test_what_python_reads_otherwise_now_is_traced_again(kind):
     losses = ScheduledLoss(), ScheduledLoss()
     optimizer, other_optimizer = (ScheduledSGD(m.parameters(), lr=0.1) for m in (model, other))
     x = torch.randn(6, 4)
-    session = fxlab.training_session(model, x, losses[0], optimizer=optimizer)
-    train = session.as_step()
+    session = fxlab.Session(fxlab.trace_step(model, x, loss=losses[0], optimizer=optimizer))
+    train = fxlab.steps.as_step(session)
     for step in range(3):
         if step == 1:
             SCHEDULES[kind](model, losses[0], optimizer)
@@ -290,7 +294,7 @@ def test_what_python_reads_otherwise_now_is_traced_again(kind):
 
 def test_a_changed_setting_is_told_when_the_step_is_judged():
     model = Scheduled()
-    session = fxlab.training_session(model, torch.randn(6, 4), squared)
+    session = fxlab.Session(fxlab.trace_step(model, torch.randn(6, 4), loss=squared))
     session.verdict()
     model.drop.p = 0.5
     with pytest.warns(RuntimeWarning, match=r"changed since it was traced: drop\.p\."):
@@ -307,7 +311,7 @@ def test_data_for_which_python_decides_otherwise_are_traced_when_they_come():
             return self.a(x) if x.sum() > 0 else self.b(x)
 
     model = Routed()
-    train = fxlab.Session(fxlab.trace_step(model, torch.ones(1, 2), squared)).as_step()
+    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, torch.ones(1, 2), loss=squared)))
     for sign in (1, -1, 1, -1):
         train(sign * torch.ones(1, 2))
     assert train.graphs == 2
@@ -363,7 +367,9 @@ def test_a_loop_follows_all_that_python_reads_from_data(forward, graphs):
     other = copy.deepcopy(model)
     optimizer, other_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
     data = [(x, torch.tensor(kinds)) for kinds in ([0, 1, 2], [2, 2, 0], [1, 0, 1], [0, 1, 2])]
-    train = fxlab.training_session(model, data[0], squared, optimizer=optimizer).as_step()
+    train = fxlab.steps.as_step(
+        fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
+    )
     for batch in data:
         train(*batch)
         other_optimizer.zero_grad()
@@ -383,10 +389,10 @@ def test_a_pass_that_makes_another_step_of_it_is_left_off_with_a_warning():
     model, x = blocks(1)
     other = copy.deepcopy(model)
     optimizer, other_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
-    session = fxlab.Session(fxlab.trace_step(model, x, squared, optimizer=optimizer))
+    session = fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=optimizer))
     session.add(fxlab.from_callable(wrong, name="wrong"))
     session.apply("wrong")
-    train = session.as_step()
+    train = fxlab.steps.as_step(session)
     torch.manual_seed(3)
     with pytest.warns(RuntimeWarning, match="runs without passes"):
         train(x)
@@ -400,9 +406,9 @@ def test_a_step_that_decides_on_random_numbers_trains_as_an_eager_loop():
     model, data = LayerDrop(), torch.randn(6, 2, 4)
     other = copy.deepcopy(model)
     optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, other))
-    session = fxlab.training_session(model, data[0], squared, optimizer=optimizer)
+    session = fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
     session.apply("eliminate-common-subexpressions")
-    train = session.as_step()
+    train = fxlab.steps.as_step(session)
     torch.manual_seed(3)
     with pytest.warns(RuntimeWarning, match="cannot be judged"):
         losses = [train(x) for x in data]
@@ -419,7 +425,7 @@ def test_a_step_that_decides_on_random_numbers_trains_as_an_eager_loop():
 
 def test_a_session_of_another_graph_has_no_steps():
     with pytest.raises(ValueError, match=r"fxlab\.trace_step"):
-        fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU())).as_step()
+        fxlab.steps.as_step(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU())))
 
 
 def other_at_the_end(graph_module):
@@ -438,19 +444,19 @@ def test_several_steps_are_compared_bit_for_bit_and_leave_nothing_behind():
         torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
     )
     optimizer = torch.optim.AdamW(model.parameters())
-    step = fxlab.trace_step(model, torch.randn(6, 4), squared, optimizer=optimizer)
+    step = fxlab.trace_step(model, torch.randn(6, 4), loss=squared, optimizer=optimizer)
     session = fxlab.Session(
         step, passes=[fxlab.ActivationCheckpointing(budget="min-cut"), fxlab.from_callable(other_at_the_end)]
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batches = [torch.randn(6, 4) for _ in range(3)]
     session.apply("activation-checkpointing")
-    found = session.compare_steps(batches)
+    found = fxlab.steps.compare_steps(session, batches)
     assert found
     assert str(found).startswith("same bits of ")
     assert str(found).endswith(" after each of 3 steps")
     session.apply("other-at-the-end")
-    found = session.compare_steps(batches)
+    found = fxlab.steps.compare_steps(session, batches)
     assert not found
     assert (found.first, found.differing) == (1, ("0.weight",))
     assert str(found) == "step 1 gives another 0.weight"
@@ -461,12 +467,12 @@ def test_several_steps_are_compared_bit_for_bit_and_leave_nothing_behind():
 
 @pytest.mark.parametrize(("batches", "error"), [([], ValueError), (torch.ones(6, 4), TypeError)])
 def test_batches_of_several_steps_are_a_list(batches, error):
-    session = fxlab.Session(fxlab.trace_step(torch.nn.Linear(4, 1), torch.ones(6, 4), squared))
+    session = fxlab.Session(fxlab.trace_step(torch.nn.Linear(4, 1), torch.ones(6, 4), loss=squared))
     with pytest.raises(error, match="batches: expected"):
-        session.compare_steps(batches)
+        fxlab.steps.compare_steps(session, batches)
 
 
 def test_steps_without_numbers_are_not_compared():
     model, batch = torch.nn.Linear(4, 1, device="meta"), torch.ones(6, 4, device="meta")
     with pytest.raises(ValueError, match="model: expected parameters with numbers"):
-        fxlab.training_session(model, batch, squared).compare_steps([batch])
+        fxlab.steps.compare_steps(fxlab.Session(fxlab.trace_step(model, batch, loss=squared)), [batch])

@@ -22,7 +22,9 @@ def test_one_graph_of_a_smoothed_cross_entropy_holds_for_any_number_of_ignored_l
     other, x = copy.deepcopy(model), torch.randn(64, 6)
     optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other))
     with pytest.warns(fxlab.TraceWarning, match="reads a tensor of shape"):
-        train = fxlab.training_session(model, x, labels(), loss, optimizer=optimizer).as_step()
+        train = fxlab.steps.as_step(
+            fxlab.Session(fxlab.trace_step(model, (x, labels()), loss=loss, optimizer=optimizer))
+        )
     for _ in range(8):
         target = labels()
         found = train(x, target)
@@ -45,7 +47,7 @@ def test_a_step_through_it_names_the_lines_of_the_author():
         def forward(self, x, target):
             return self.loss(self.head(x), target)
 
-    step = fxlab.trace_step(WithLoss(), (torch.randn(64, 6), labels()), lambda output: output)
+    step = fxlab.trace_step(WithLoss(), (torch.randn(64, 6), labels()), loss=lambda output: output)
     (smooth,) = step.graph.find_nodes(op="call_function", target=torch.ops.aten.masked_select.default)
     assert smooth.meta["stack_trace"].count("File") == 1
     assert "return self.loss(self.head(x), target)" in smooth.meta["stack_trace"]
@@ -59,5 +61,5 @@ def test_lengths_of_a_ctc_loss_may_be_lists():
             return nn.functional.ctc_loss(logs, targets, (8, 7), target_lengths=[2, 1])
 
     model, x = WithLoss(6, 6), torch.randn(8, 2, 6)
-    session = fxlab.training_session(model, x, lambda output: output)
+    session = fxlab.Session(fxlab.trace_step(model, x, loss=lambda output: output))
     assert same_bits(session.graph_module(**session.inputs)["loss"], model(x).detach())

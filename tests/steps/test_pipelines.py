@@ -36,12 +36,12 @@ PASSES = [
 @pytest.fixture(scope="module")
 def step():
     model, x = blocks(2)
-    return fxlab.trace_step(model, x, squared, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    return fxlab.trace_step(model, x, loss=squared, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def test_a_list_of_passes_is_recorded_with_partial_functions_and_each_is_judged(step):
     inputs = fxlab.Session(step).inputs
-    with fxlab.record_passes(inputs, functions=PASSES) as record:
+    with fxlab.compiler.record_passes(inputs, functions=PASSES) as record:
         graph = copy.deepcopy(step)
         for pass_ in PASSES:
             graph = pass_(graph, tuple(inputs.values()))
@@ -65,5 +65,5 @@ def test_each_becomes_a_switch_of_a_session_of_a_step(step):
     assert str(session.verdict().status) == "different"
     session.revert("pass 2")
     assert str(session.verdict().status) == "same bits"
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original

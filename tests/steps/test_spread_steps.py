@@ -66,8 +66,8 @@ def sharded(mesh, norm=nn.BatchNorm1d, **settings):
 def test_fully_sharded_parameters_are_gathered_twice_and_their_gradients_scattered(mesh):
     model = sharded(mesh)
     before = [parameter.to_local().clone() for parameter in model.parameters()]
-    step = fxlab.trace_step(model, X, loss, optimizer=torch.optim.AdamW(model.parameters()))
-    counts = fxlab.collectives(step).groupby(["pass", "kind"]).size().to_dict()
+    step = fxlab.trace_step(model, X, loss=loss, optimizer=torch.optim.AdamW(model.parameters()))
+    counts = fxlab.steps.collectives(step).groupby(["pass", "kind"]).size().to_dict()
     # The root keeps what it has gathered, blocks do not.
     assert counts == {
         ("forward", "all_gather"): 16,
@@ -80,7 +80,7 @@ def test_fully_sharded_parameters_are_gathered_twice_and_their_gradients_scatter
     results = step.graph.output_node().args[0]
     assert known_placement(results["grad of blocks.0.up.weight"]) == "Shard(0) over dp of (16, 8)"
     assert {f"new {name}" for name, _ in model.named_parameters()} <= results.keys()
-    where = set(fxlab.collectives(step)["module_path"])
+    where = set(fxlab.steps.collectives(step)["module_path"])
     assert {"blocks.0.up", "blocks.1.norm", "head"} <= where
     assert all(map(torch.equal, before, [parameter.to_local() for parameter in model.parameters()]))
 
@@ -89,8 +89,8 @@ def test_tensor_parallel_layers_reduce_and_placements_of_values_are_known(mesh):
     model = Model()
     for block in model.blocks:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    step = fxlab.trace_step(model, X, loss)
-    table = fxlab.collectives(step)
+    step = fxlab.trace_step(model, X, loss=loss)
+    table = fxlab.steps.collectives(step)
     assert set(table["kind"]) == {"all_reduce"}
     assert set(table["pass"]) == {"forward", "backward"}
     overlay = source("placements").overlay(Subject(step))
@@ -109,15 +109,15 @@ def test_parallel_layers_that_are_sharded_over_another_dimension_are_gathered_an
     for block in model.blocks:
         parallelize_module(block, both["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
         fully_shard(block, mesh=both["data"])
-    step = fxlab.trace_step(fully_shard(model, mesh=both["data"]), X, loss)
-    kinds = fxlab.collectives(step).groupby("pass")["kind"].agg(set)
+    step = fxlab.trace_step(fully_shard(model, mesh=both["data"]), X, loss=loss)
+    kinds = fxlab.steps.collectives(step).groupby("pass")["kind"].agg(set)
     assert {"all_gather", "all_reduce"} <= kinds["forward"]
     assert {"reduce_scatter", "all_reduce"} <= kinds["backward"]
 
 
 def test_replicas_average_gradients_and_begin_with_the_buffers_of_the_first(mesh):
-    step = fxlab.trace_step(DistributedDataParallel(Model()), X, loss)
-    table = fxlab.collectives(step)
+    step = fxlab.trace_step(DistributedDataParallel(Model()), X, loss=loss)
+    table = fxlab.steps.collectives(step)
     assert table["kind"].value_counts().to_dict() == {"all_reduce": 16, "broadcast": 3}
     assert set(table.loc[table["kind"] == "all_reduce", "pass"]) == {"backward"}
 
@@ -127,18 +127,18 @@ def test_steps_that_cannot_be_recorded_as_they_run_are_refused_in_words(mesh):
     hooked = DistributedDataParallel(Model())
     hooked.register_comm_hook(None, lambda state, bucket: None)
     with pytest.raises(TraceError, match="communication hook"):
-        fxlab.trace_step(hooked, X, loss)
+        fxlab.trace_step(hooked, X, loss=loss)
     with pytest.raises(TraceError, match="Put it around the whole model"):
-        fxlab.trace_step(nn.Sequential(DistributedDataParallel(Model())), X, loss)
+        fxlab.trace_step(nn.Sequential(DistributedDataParallel(Model())), X, loss=loss)
     flat = FullyShardedDataParallel(Model(nn.Identity), device_id=torch.device("cpu"))
     with pytest.raises(TraceError, match="fully_shard, and trace that"):
-        fxlab.trace_step(flat, X, loss)
+        fxlab.trace_step(flat, X, loss=loss)
     half = sharded(mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
     with pytest.raises(TraceError, match="with float32 or bfloat16"):
-        fxlab.trace_step(half, X, loss)
+        fxlab.trace_step(half, X, loss=loss)
     model = fully_shard(nn.Linear(8, 8, bias=False), mesh=mesh)
     with pytest.raises(TraceError, match=r"Muon computes .* of whole parameters"):
-        fxlab.trace_step(model, X, loss, optimizer=torch.optim.Muon(model.parameters()))
+        fxlab.trace_step(model, X, loss=loss, optimizer=torch.optim.Muon(model.parameters()))
 
 
 SCRIPT = textwrap.dedent(

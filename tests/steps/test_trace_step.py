@@ -70,7 +70,7 @@ def test_every_result_has_its_name_and_the_bits_of_an_eager_step():
     model, other = net(), net()
     (batch,) = batches(1)
     optimizer = ADAMW(model.parameters())
-    step = fxlab.trace_step(model, batch, own_loss, optimizer=optimizer)
+    step = fxlab.trace_step(model, batch, loss=own_loss, optimizer=optimizer)
     torch.manual_seed(5)
     expected = eager(other, batch, own_loss, ADAMW(other.parameters()))
     found = run(step)
@@ -87,14 +87,14 @@ def test_inputs_are_called_after_parameters_buffers_state_settings_and_batch():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
     x = torch.randn(3, 2)
-    first = fxlab.trace_step(model, {"input": x}, squared, optimizer=optimizer)
+    first = fxlab.trace_step(model, {"input": x}, loss=squared, optimizer=optimizer)
     assert inputs_of(first) == [
         *("p_0_weight", "p_0_bias", "p_1_weight", "p_1_bias"),
         *("b_1_running_mean", "b_1_running_var", "b_1_num_batches_tracked"),
         *("lr", "input_1"),
     ]
     eager(model, x, squared, optimizer)
-    second = fxlab.trace_step(model, {"input": x}, squared, optimizer=optimizer)
+    second = fxlab.trace_step(model, {"input": x}, loss=squared, optimizer=optimizer)
     assert "momentum_buffer_of_0_weight" in inputs_of(second)
     assert [node.meta["desc"].target for node in second.graph.find_nodes(op="placeholder")][:2] == [
         "0.weight",
@@ -113,7 +113,7 @@ def test_model_optimizer_and_generators_stay_as_they_are():
     gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
     hooks = [len(module._forward_hooks) for module in model.modules()]
     generators = torch.get_rng_state()
-    fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=optimizer)
+    fxlab.trace_step(model, batches(1)[0], loss=own_loss, optimizer=optimizer)
     after = model.state_dict(), optimizer.state_dict()
     assert str(before) == str(after)
     assert all(same_bits(a, b) for a, b in zip(before[0].values(), after[0].values(), strict=True))
@@ -129,7 +129,7 @@ def test_model_optimizer_and_generators_stay_as_they_are():
 
 def test_forward_and_backward_nodes_know_their_module():
     model, x = blocks(2)
-    step = fxlab.trace_step(model, x, squared, optimizer=SGD(model.parameters(), lr=0.1))
+    step = fxlab.trace_step(model, x, loss=squared, optimizer=SGD(model.parameters(), lr=0.1))
     backward = [node for node in step.graph.nodes if node.meta.get("autograd_backward")]
     places = {next(reversed(node.meta.get("fwd_nn_module_stack", {"?": 0}))) for node in backward}
     assert {"first", "blocks.0.up", "blocks.1.down", "blocks.1.norm", "last", "loss"} <= places
@@ -170,8 +170,8 @@ def test_a_loss_that_the_model_computes_itself_has_a_box():
 @pytest.mark.parametrize("checkpointed", [(0,), (0, 1, 2)])
 def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_pass(checkpointed):
     model, x = blocks(3, checkpointed)
-    plain = fxlab.trace_step(blocks(3)[0], x, squared)
-    step = fxlab.trace_step(model, x, squared)
+    plain = fxlab.trace_step(blocks(3)[0], x, loss=squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     again = [node for node in step.graph.nodes if node.meta.get("recomputed")]
     assert len(again) >= 8 * len(checkpointed)
     draws = torch.ops.aten.bernoulli.p
@@ -225,7 +225,7 @@ def test_whatever_a_checkpoint_wraps_its_draws_are_those_of_the_forward_pass(for
             return forward(self, x)
 
     model, x = Wraps(), torch.randn(5, 4)
-    step = fxlab.trace_step(nn.Sequential(model), x, squared)
+    step = fxlab.trace_step(nn.Sequential(model), x, loss=squared)
     draws = [node for node in step.graph.nodes if node.target is torch.ops.aten.bernoulli.p]
     assert len(draws) == count
     assert {node.meta["recomputed"] for node in step.graph.nodes if "recomputed" in node.meta} == wrapped
@@ -248,7 +248,7 @@ def test_an_lstm_keeps_the_workspace_of_its_backward_pass(settings, training):
             return self.lstm(x)[0]
 
     model, x = Sequence().train(training), torch.randn(4, 3, 6)
-    step = fxlab.trace_step(model, x, squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     assert fxlab.Session(step).verdict().same_bits
     found = run(step)
     torch.manual_seed(5)
@@ -260,7 +260,7 @@ def test_an_lstm_keeps_the_workspace_of_its_backward_pass(settings, training):
 def test_autocast_around_the_trace_holds_for_forward_and_loss():
     model, x = blocks(2)
     with torch.autocast("cpu", torch.bfloat16):
-        step = fxlab.trace_step(model, x, squared)
+        step = fxlab.trace_step(model, x, loss=squared)
     other, _ = blocks(2)
     torch.manual_seed(5)
     with torch.autocast("cpu", torch.bfloat16):
@@ -276,7 +276,7 @@ def test_autocast_around_the_trace_holds_for_forward_and_loss():
 def test_the_loss_may_take_the_inputs_too():
     model, x = blocks(1)
     step = fxlab.trace_step(
-        model, {"x": x}, lambda output, inputs: (output.sum(-1) - inputs["x"].sum(-1)).square().mean()
+        model, {"x": x}, loss=lambda output, inputs: (output.sum(-1) - inputs["x"].sum(-1)).square().mean()
     )
     assert names(step)[0] == "loss"
     assert run(step)["loss"] > 0
@@ -293,7 +293,7 @@ def test_labels_come_last_where_the_model_takes_more_than_it_requires(more):
     session = fxlab.training_session(model, *given, labels, nn.functional.mse_loss)
     expected = nn.functional.mse_loss(model(*given), labels)
     assert same_bits(session.graph_module(**session.inputs)["loss"], expected.detach())
-    assert same_bits(session.as_step()((*given, labels)), expected.detach())
+    assert same_bits(fxlab.steps.as_step(session)((*given, labels)), expected.detach())
     assert [*session.inputs][2:] == ["x", *["scale" for _ in more], "target"]
 
 
@@ -308,7 +308,7 @@ def test_an_adapter_beside_frozen_weights_is_all_that_gets_gradients():
             return self.base(x) + self.up(self.down(x))
 
     model = Adapted()
-    step = fxlab.trace_step(model, torch.randn(3, 4), squared, optimizer=ADAMW(model.parameters()))
+    step = fxlab.trace_step(model, torch.randn(3, 4), loss=squared, optimizer=ADAMW(model.parameters()))
     assert [n for n in names(step) if n.startswith("grad")] == ["grad of down.weight", "grad of up.weight"]
     assert not any(name.startswith("new") and "base" in name for name in names(step))
 
@@ -322,7 +322,7 @@ def test_a_decision_on_data_is_guarded():
         def forward(self, x):
             return self.a(x) if x.sum() > 0 else self.b(x)
 
-    step = fxlab.trace_step(Routed(), torch.ones(1, 2), squared)
+    step = fxlab.trace_step(Routed(), torch.ones(1, 2), loss=squared)
     given = fxlab.Session(step).inputs
     assert "grad of a.weight" in step(**given)
     with pytest.raises(AssertionError, match="may decide otherwise"):
@@ -332,7 +332,7 @@ def test_a_decision_on_data_is_guarded():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_verdict_of_a_step_that_decides_on_random_numbers_draws_those_of_the_trace(seed):
     torch.manual_seed(seed)
-    assert fxlab.training_session(LayerDrop(), torch.randn(2, 4), squared).verdict().same_bits
+    assert fxlab.Session(fxlab.trace_step(LayerDrop(), torch.randn(2, 4), loss=squared)).verdict().same_bits
 
 
 def test_a_size_that_depends_on_data_is_guarded():
@@ -344,7 +344,7 @@ def test_a_size_that_depends_on_data_is_guarded():
         def forward(self, x):
             return self.a(x[x.sum(-1) > 0])
 
-    step = fxlab.trace_step(Chosen(), torch.tensor([[1.0, 1], [-1, -1], [2, 2]]), squared)
+    step = fxlab.trace_step(Chosen(), torch.tensor([[1.0, 1], [-1, -1], [2, 2]]), loss=squared)
     with pytest.raises(AssertionError, match="elements were chosen"):
         step(**{**fxlab.Session(step).inputs, "x": torch.ones(3, 2)})
 
@@ -352,7 +352,7 @@ def test_a_size_that_depends_on_data_is_guarded():
 def test_passes_of_fxlab_keep_every_bit():
     model = net()
     optimizer = ADAMW(model.parameters())
-    session = fxlab.Session(fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=optimizer))
+    session = fxlab.Session(fxlab.trace_step(model, batches(1)[0], loss=own_loss, optimizer=optimizer))
     before = len(session.original.graph.nodes)
     for name in ("eliminate-common-subexpressions", "remove-redundant-views", "remove-dead-code"):
         session.apply(name)
@@ -376,7 +376,7 @@ def test_a_buffer_that_the_model_replaces_is_a_result():
             return self.linear(x) - self.mean
 
     model = Counts()
-    step = fxlab.trace_step(model, torch.ones(3, 2), squared)
+    step = fxlab.trace_step(model, torch.ones(3, 2), loss=squared)
     assert run(step)["new mean"].tolist() == pytest.approx([0.1, 0.1])
     assert model.mean.tolist() == [0, 0]
 
@@ -385,7 +385,7 @@ def test_a_parameter_that_the_forward_pass_writes_is_refused_and_not_written():
     model = nn.Sequential(nn.Embedding(3, 2, max_norm=0.1), nn.Linear(2, 1))
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(fxlab.TraceError, match=r"writes the parameter 0\.weight"):
-        fxlab.trace_step(model, torch.tensor([0, 1]), squared)
+        fxlab.trace_step(model, torch.tensor([0, 1]), loss=squared)
     assert all(same_bits(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
 
 
@@ -395,7 +395,7 @@ def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
     def with_decay(output):
         return output.sum() + 0.5 * model.weight.square().sum()
 
-    step = fxlab.trace_step(model, torch.zeros(1, 2), with_decay)
+    step = fxlab.trace_step(model, torch.zeros(1, 2), loss=with_decay)
     assert same_bits(run(step)["grad of weight"], model.weight.detach())
 
 
@@ -413,7 +413,7 @@ def test_a_gradient_that_an_operator_accumulates_itself_is_refused(wrapped):
 
     model = Adapter()
     with pytest.raises(fxlab.TraceError, match=r"grad of inside\.weight is accumulated inside an operator"):
-        fxlab.trace_step(model, torch.ones(3, 2), squared)
+        fxlab.trace_step(model, torch.ones(3, 2), loss=squared)
     assert model.inside.weight.grad is None
 
 
@@ -433,9 +433,9 @@ def in_itself(model):
 )
 def test_what_torch_compile_has_wrapped_is_recorded_as_its_python(compiled, loss):
     model, x = blocks(1)
-    expected = run(fxlab.trace_step(model, x, squared))
+    expected = run(fxlab.trace_step(model, x, loss=squared))
     before = torch._dynamo.config.error_on_nested_fx_trace
-    found = run(fxlab.trace_step(compiled(model), x, loss))
+    found = run(fxlab.trace_step(compiled(model), x, loss=loss))
     assert all(same_bits(a, b) for a, b in zip(expected.values(), found.values(), strict=True))
     assert torch._dynamo.config.error_on_nested_fx_trace is before
 
@@ -451,7 +451,7 @@ def test_a_model_may_derive_its_output_by_its_inputs():
             return torch.autograd.grad(energy, x, create_graph=True)[0]
 
     model, x = Force(), torch.ones(2, 3, requires_grad=True)
-    found = run(fxlab.trace_step(model, x, squared))
+    found = run(fxlab.trace_step(model, x, loss=squared))
     squared(model(x)).backward()
     assert same_bits(found["grad of layer.weight"], model.layer.weight.grad)
 
@@ -460,13 +460,13 @@ def test_labels_that_are_no_inputs_are_fixed_with_a_warning():
     model, x = blocks(1)
     labels = torch.ones(5, 2)
     with pytest.warns(fxlab.TraceWarning, match=r"shape \(5, 2\)"):
-        fxlab.trace_step(model, x, lambda output: (output - labels).square().mean())
+        fxlab.trace_step(model, x, loss=lambda output: (output - labels).square().mean())
 
 
 def test_a_step_is_shown_as_any_graph(tmp_path):
     model = net()
     session = fxlab.Session(
-        fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=ADAMW(model.parameters()))
+        fxlab.trace_step(model, batches(1)[0], loss=own_loss, optimizer=ADAMW(model.parameters()))
     )
     session.apply("eliminate-common-subexpressions")
     page = fxlab.report(session, path=tmp_path / "step.html")
@@ -476,7 +476,7 @@ def test_a_step_is_shown_as_any_graph(tmp_path):
 def test_a_planted_mistake_is_named_by_what_it_changes():
     model, x = blocks(1)
     optimizer = ADAMW(model.parameters())
-    session = fxlab.Session(fxlab.trace_step(model, x, squared, optimizer=optimizer))
+    session = fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=optimizer))
 
     def wrong(graph_module):
         output = graph_module.graph.output_node()
@@ -499,10 +499,10 @@ def test_a_planted_mistake_is_named_by_what_it_changes():
 
 def test_a_step_is_pickled_without_the_model_it_was_traced_of():
     model, x = blocks(1)
-    step = fxlab.trace_step(model, x, squared)
+    step = fxlab.trace_step(model, x, loss=squared)
     loaded = pickle.loads(pickle.dumps(fxlab.Session(step).graph_module))
     with pytest.raises(ValueError, match="does not know the model"):
-        fxlab.Session(loaded).as_step()
+        fxlab.steps.as_step(fxlab.Session(loaded))
 
 
 def stepped(kind, model, x):
@@ -527,22 +527,34 @@ class KeepsNumbers(torch.optim.Optimizer):
     ("make", "words"),
     [
         (lambda m, x: fxlab.trace_step(m, x), "has no loss"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o), "one element"),
-        (lambda m, x: fxlab.trace_step(m.requires_grad_(False), x, squared), "no gradients flow"),
+        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o), "one element"),
+        (lambda m, x: fxlab.trace_step(m.requires_grad_(False), x, loss=squared), "no gradients flow"),
         (
-            lambda m, x: fxlab.trace_step(m, x, squared, optimizer=torch.optim.LBFGS(m.parameters())),
+            lambda m, x: fxlab.trace_step(m, x, loss=squared, optimizer=torch.optim.LBFGS(m.parameters())),
             "calls the model again",
         ),
         (
-            lambda m, x: fxlab.trace_step(m, x, squared, optimizer=stepped(torch.optim.RAdam, m, x)),
+            lambda m, x: fxlab.trace_step(m, x, loss=squared, optimizer=stepped(torch.optim.RAdam, m, x)),
             "decides something",
         ),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() + o.new_ones(10_001).tolist()[0]), "10,001"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no parameter of one"),
-        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * PLAIN.sum()), "no parameter of one"),
+        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * max(o[0].tolist())),
+            "fixed in the graph",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * o.detach().numpy().max()),
+            "fixed in the",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() + o.new_ones(10_001).tolist()[0]),
+            "10,001",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * OTHER.weight.sum()),
+            "no parameter of one",
+        ),
+        (lambda m, x: fxlab.trace_step(m, x, loss=lambda o: o.sum() * PLAIN.sum()), "no parameter of one"),
     ],
 )
 def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
@@ -553,9 +565,13 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
 @pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
 def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
     model, x = blocks(1)
-    assert fxlab.training_session(model, x, squared, optimizer=kind(model.parameters())).verdict().same_bits
+    assert (
+        fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=kind(model.parameters())))
+        .verdict()
+        .same_bits
+    )
     with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
-        fxlab.trace_step(model, x, squared, optimizer=stepped(kind, model, x))
+        fxlab.trace_step(model, x, loss=squared, optimizer=stepped(kind, model, x))
 
 
 def test_what_torch_cannot_record_is_told_with_the_line_of_the_model():
@@ -569,7 +585,7 @@ def test_what_torch_cannot_record_is_told_with_the_line_of_the_model():
             return self.layer(packed)[1]
 
     with pytest.raises(fxlab.TraceError, match=r"yet. .at .*test_trace_step.py:\d+: return self"):
-        fxlab.trace_step(Packed(), torch.randn(4, 2, 3), squared)
+        fxlab.trace_step(Packed(), torch.randn(4, 2, 3), loss=squared)
 
 
 def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
@@ -587,7 +603,7 @@ def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
     handler.emit = records.append
     logger.addHandler(handler)
     try:
-        fxlab.trace_step(model, torch.ones(3, 2), squared, optimizer=ADAMW(model.parameters()))
+        fxlab.trace_step(model, torch.ones(3, 2), loss=squared, optimizer=ADAMW(model.parameters()))
     finally:
         logger.removeHandler(handler)
     assert records == []
@@ -600,27 +616,27 @@ PLAIN = torch.ones(2, requires_grad=True)
 def test_arguments_that_are_none_are_refused():
     model, x = blocks(1)
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
-        fxlab.trace_step(model, x, squared, optimizer="adam")
+        fxlab.trace_step(model, x, loss=squared, optimizer="adam")
     with pytest.raises(ValueError, match="not in the model"):
-        fxlab.trace_step(model, x, squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
+        fxlab.trace_step(model, x, loss=squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="expected a function"):
-        fxlab.trace_step(model, x, 3)
+        fxlab.trace_step(model, x, loss=3)
     with pytest.raises(ValueError, match="inputs: x was computed from other tensors"):
-        fxlab.trace_step(model, nn.Linear(4, 4)(x), squared)
+        fxlab.trace_step(model, nn.Linear(4, 4)(x), loss=squared)
     optimizer = stepped(KeepsNumbers, model, x)
     with pytest.raises(fxlab.TraceError, match="keeps count = 1"):
-        fxlab.trace_step(model, x, squared, optimizer=optimizer)
+        fxlab.trace_step(model, x, loss=squared, optimizer=optimizer)
     optimizer = SGD(model.parameters(), lr=0.1)
     optimizer.register_step_pre_hook(lambda *_: None)
     with pytest.raises(fxlab.TraceError, match="hooks around step"):
-        fxlab.trace_step(model, x, squared, optimizer=optimizer)
+        fxlab.trace_step(model, x, loss=squared, optimizer=optimizer)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize(("around", "name"), [(lambda part: part, "model"), (nn.Sequential, "model.0")])
 def test_a_scripted_model_is_refused_by_its_name(around, name):
     with pytest.raises(TypeError, match=f"{name}: expected a module in Python, got a RecursiveScriptModule"):
-        fxlab.trace_step(around(torch.jit.script(nn.Linear(2, 2))), torch.ones(3, 2), squared)
+        fxlab.trace_step(around(torch.jit.script(nn.Linear(2, 2))), torch.ones(3, 2), loss=squared)
 
 
 def test_a_model_of_many_classes_of_names_keeps_them_apart():
@@ -634,7 +650,7 @@ def test_a_model_of_many_classes_of_names_keeps_them_apart():
             return x * self.x + self.lr
 
     model = Named()
-    step = fxlab.trace_step(model, torch.ones(2), squared, optimizer=SGD(model.parameters(), lr=0.1))
+    step = fxlab.trace_step(model, torch.ones(2), loss=squared, optimizer=SGD(model.parameters(), lr=0.1))
     assert len(set(inputs_of(step))) == 4
     assert [n for n in names(step) if n.startswith("new")] == ["new x", "new lr"]
 
@@ -775,10 +791,10 @@ def test_no_loop_trains_by_the_step_of_a_model_that_counts_or_draws_in_python(mo
     model = CountsItself()
     words = f"Each step changes {name} in Python"
     with pytest.warns(fxlab.TraceWarning, match=words):
-        session = fxlab.training_session(model, torch.ones(3, 4), squared)
+        session = fxlab.Session(fxlab.trace_step(model, torch.ones(3, 4), loss=squared))
     assert session.verdict()
     with pytest.raises(ValueError, match=words):
-        session.as_step()
+        fxlab.steps.as_step(session)
     assert model.calls == COUNTED[0] == 0
 
 
@@ -817,7 +833,7 @@ class HeldByModel(torch.nn.Module):
 def test_a_write_into_a_tensor_that_is_no_input_is_refused(model, loss):
     words = r"writes into a tensor that is no input of it \(at .*test_trace_step\.py:\d+: "
     with pytest.raises(fxlab.TraceError, match=words):
-        fxlab.trace_step(model, torch.ones(3, 4), loss)
+        fxlab.trace_step(model, torch.ones(3, 4), loss=loss)
     assert HELD.tolist() == [1, 1]
 
 
@@ -851,7 +867,7 @@ def test_a_tensor_that_an_optimizer_holds_elsewhere_than_in_its_state_stays_as_i
     optimizer = Scaled(model.parameters(), lr=0.1)
     optimizer.scale = optimizer.param_groups[0]["k"] = torch.ones(2)[0]
     with pytest.raises(fxlab.TraceError, match=words):
-        fxlab.trace_step(model, torch.ones(3, 4), squared, optimizer=optimizer)
+        fxlab.trace_step(model, torch.ones(3, 4), loss=squared, optimizer=optimizer)
     assert optimizer.scale == optimizer.param_groups[0]["k"] == 1
 
 
@@ -862,7 +878,7 @@ def test_a_count_on_which_nothing_depends_is_no_obstacle(monkeypatch):
 
     monkeypatch.setattr(CountsItself, "forward", forward, raising=False)
     model = CountsItself()
-    train = fxlab.training_session(model, torch.ones(3, 4), squared).as_step()
+    train = fxlab.steps.as_step(fxlab.Session(fxlab.trace_step(model, torch.ones(3, 4), loss=squared)))
     train(torch.ones(3, 4))
     assert train.graphs == 1
 
@@ -871,4 +887,4 @@ def test_a_hook_after_the_gradient_is_refused():
     model = torch.nn.Linear(4, 2)
     model.bias.register_post_accumulate_grad_hook(lambda parameter: None)
     with pytest.raises(fxlab.TraceError, match="bias has a hook that runs after its gradient"):
-        fxlab.trace_step(model, torch.ones(3, 4), squared)
+        fxlab.trace_step(model, torch.ones(3, 4), loss=squared)

@@ -31,7 +31,7 @@ def test_each_kind_of_finding_is_explained_in_the_docs():
 
 def test_findings_are_a_table_with_their_codes():
     traced = fxlab.symbolic_trace(nn.Linear(2, 3), torch.ones(4, 2))
-    table = traced.meta["trace"].table()
+    table = traced.meta["trace"].table
     assert table["kind"].tolist() == ["check", "check", "symbolic size", "fixed size"]
     assert table["code"].tolist() == ["same-bits", "same-bits", "followed-size", "fixed-size"]
 

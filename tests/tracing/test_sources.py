@@ -91,7 +91,7 @@ def test_each_source_goes_through_a_session_with_passes(sources, name):
     merged = session.changes("merge-linears").rewrites
     # Weights that are inputs cannot be replaced.
     assert merged == (0 if name in ("AOT forward", "AOT backward") else 1)
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
     assert session.original.code == code
 

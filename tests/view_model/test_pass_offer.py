@@ -106,7 +106,7 @@ def test_what_cannot_be_made_is_said_and_nothing_is_added(
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         add(session, key, texts)
     assert len(session.passes) == 1
-    assert not session.can_undo
+    assert not session._internals.can_undo
 
 
 @pytest.mark.slow

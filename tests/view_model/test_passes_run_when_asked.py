@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from fxlab import Inspector, RemoveDeadCode, Session, from_callable, report
+from fxlab import RemoveDeadCode, Session, from_callable, report
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.pass_state import PREVIEW_TELLS, explain, pass_states
 
 CALLS: list[int] = []

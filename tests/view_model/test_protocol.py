@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fxlab import Inspector
+from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.messages import MESSAGES
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import torch
 from torch import fx, nn
 
 import fxlab
-from fxlab import Inspector
 from fxlab.html_report.report import _data
+from fxlab.notebook.inspector import Inspector
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import TraceReport
 from fxlab.view_model.session_remarks import _ADVICE, trace_remarks

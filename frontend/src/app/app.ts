@@ -31,8 +31,6 @@ const LARGEST_FILE = 20_000_000;
 const TYPES_OF_FILES: Record<FileSuffix, string> = {
   pdf: "application/pdf",
   dot: "text/vnd.graphviz",
-  graphml: "application/graphml+xml",
-  json: "application/json",
 };
 
 export class App {

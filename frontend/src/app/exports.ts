@@ -28,8 +28,6 @@ export class Exports {
       menuItem("PNG picture", () => this.savePng()),
       file("PDF", "pdf"),
       file("Graphviz DOT", "dot"),
-      file("GraphML of all nodes", "graphml"),
-      file("JSON of all nodes", "json"),
       menuItem("Python code", () => this.save("py", "text/x-python", actions.code()), {
         title: "Code that applies the passes that are on",
       }),

@@ -255,7 +255,7 @@ export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
 export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 
 /** Of a file that the kernel writes. */
-export type FileSuffix = "pdf" | "dot" | "graphml" | "json";
+export type FileSuffix = "pdf" | "dot";
 
 /** What a person wants to see; the page does it. */
 export type ToViewer =

@@ -80,8 +80,10 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             "notes": [*found.notes],
         }
         if options.output:
+            from fxlab.html_report.report import report
+
             with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError):
-                facts["report"] = str(found.report(options.output))
+                facts["report"] = str(report(found.session, options.output))
     weights = found.weights_table
     if not options.json:
         odd = [weight.is_odd for weight in found.weights or ()]

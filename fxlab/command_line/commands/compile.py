@@ -188,7 +188,7 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
     for name, session in record.sessions.items():
         with progress.step(name):
             found.append(verdict_words(session, judge=judge))
-    table = record.table()
+    table = record.table
     table.insert(len(table.columns) - 2, "verdict", [words for words, _, _ in found])
     table.insert(len(table.columns) - 2, "reason", ["" if agrees else reason for _, agrees, reason in found])
     agree = [agrees for _, agrees, _ in found]
@@ -234,7 +234,7 @@ def _written(
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
         if not output.endswith(".html"):
-            output = str(record.write_texts(output) / "report.html")
+            output = str(record.write(output) / "report.html")
         report_several(
             record.sessions,
             output,

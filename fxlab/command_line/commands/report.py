@@ -59,7 +59,7 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             model, inputs = traced(source, options)
         with progress.step("passes"):
             session, differences = _loaded_session(options.session, model, inputs, passes)
-        if left := [name for name in named if not session.is_on(name)]:
+        if left := [name for name in named if not session._internals.is_on(name)]:
             raise CommandError(
                 f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
                 "leave it out to judge others."
@@ -99,14 +99,12 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     """Judge a session on all batches of a file."""
     import torch
 
-    from fxlab.validation import evaluate
-
     first = next(session.original.parameters(), None)
     batches = given_batches(path, torch.device("cpu") if first is None else first.device)
     with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
-        evaluation = evaluate(session, batches)
+        evaluation = session.evaluate(batches)
     facts = {**facts_of(evaluation.verdict, evaluation.agrees), "batches_judged": len(evaluation.batches)}
-    tables = {"batches": evaluation.batches, "measures": evaluation.table()}
+    tables = {"batches": evaluation.batches, "measures": evaluation.table}
     code = code_of(evaluation.verdict, evaluation.agrees)
     if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
         code = ExitCode.INTERRUPTED

@@ -153,12 +153,10 @@ class _Subject:
         is_function = callable(model) and not isinstance(model, nn.Module | type)
         if is_function and not hasattr(model, "graph_module"):
             name = getattr(getattr(model, "func", model), "__qualname__", type(model).__name__)
-            return cls(
-                model, given_inputs(inputs, {}) if inputs is not None else (), _modules_of(model), name
-            )
+            return cls(model, given_inputs(inputs) if inputs is not None else (), _modules_of(model), name)
         found = resolved(model, "model")
         module = found.graph_module if hasattr(found, "graph_module") else found.module
-        given = given_inputs(inputs if inputs is not None else found.inputs, {})
+        given = given_inputs(inputs if inputs is not None else found.inputs)
         if given is None:
             raise TypeError(
                 f"inputs: expected what {described(model)} is called with, got None. Give a mapping of "

@@ -9,7 +9,6 @@ from typing import Any
 from torch.fx import Graph
 
 from fxlab.first_use import pd
-from fxlab.results import OtherNames
 from fxlab.units import listed
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import Path
@@ -52,8 +51,8 @@ class Step:
 
 
 @dataclass(repr=False)
-class RecordedRun(OtherNames):
-    """A run of a model as :func:`fxlab.record_run` has recorded it: fingerprints, and no values.
+class RecordedRun:
+    """A run of a model as :func:`fxlab.runs.record_run` has recorded it: fingerprints, and no values.
 
     ``str()`` describes the contents; :attr:`table` has a row for each value.
     """

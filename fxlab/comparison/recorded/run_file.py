@@ -85,8 +85,8 @@ def read_run(path: str | os.PathLike[str]) -> RecordedRun:
         ) from None
     except Exception as error:  # a damaged file may lead to any error
         raise ValueError(
-            f"{name}: expected a run that fxlab.record_run wrote, but the file is damaged or another one "
-            f"({type(error).__name__}: {error}). Record the run again."
+            f"{name}: expected a run that fxlab.runs.record_run wrote, but the file is damaged or another "
+            f"one ({type(error).__name__}: {error}). Record the run again."
         ) from None
 
 

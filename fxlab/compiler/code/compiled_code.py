@@ -44,7 +44,8 @@ class CompiledCode:
         if needs and not self._has_gradients:
             raise ValueError(
                 "compiled code: it was generated for inference, and has no gradients. Run it under "
-                "torch.no_grad(), or compile them: fxlab.compile_session(model, inputs, training=True)."
+                "torch.no_grad(), or compile them: "
+                "fxlab.compiler.compile_session(model, inputs, training=True)."
             )
         return tuple(self._run(*values))
 

@@ -64,4 +64,4 @@ def judged(
 ) -> Verdict:
     """Judge the capture of a model beside the model itself, on inputs on which their bits differ."""
     compiled = torch.compile(captured, backend="eager")
-    return verdict(model, compiled, inputs, gradients=gradients)  # type: ignore[arg-type]  # functions, too
+    return verdict(model, compiled, inputs, gradients=gradients)

@@ -29,12 +29,13 @@ _ACTIVE = threading.Lock()
 
 @dataclass(eq=False)
 class PassRecord(OneBlock):
-    """The result of :func:`fxlab.record_passes`; complete when its block has ended.
+    """The result of :func:`fxlab.compiler.record_passes`; complete when its block has ended.
 
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.CompileSession` for each graph that passes were run on, by name: ``pipeline 1``, ...
+        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name:
+        ``pipeline 1``, ...
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """
@@ -45,6 +46,7 @@ class PassRecord(OneBlock):
     _functions: tuple[FunctionType, ...] = field(init=False)
     _function = "record_passes"
 
+    @property
     def table(self) -> pd.DataFrame:
         """List the graphs: a row for each.
 
@@ -143,7 +145,7 @@ def _function_of(function: Any) -> Any:
 class _RecordedPipelines(Recorded):
     """Recorded pipelines, in place of a compiler."""
 
-    recorded_by = "with fxlab.record_passes() as record:\n    run()  # the pipeline"
+    recorded_by = "with fxlab.compiler.record_passes() as record:\n    run()  # the pipeline"
 
     def __init__(self, frames: list[PipelineFrame]) -> None:
         super().__init__(Recorder(), [], [frame.pipeline.recording for frame in frames])

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, Self
@@ -29,15 +28,14 @@ from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, Told, guards_table, story_table
 from fxlab.first_use import pd
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.results import OtherNames
 
-_ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
+_ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
 _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
-class OneBlock(OtherNames):
+class OneBlock:
     """A record of one ``with`` block; its fields are there from the beginning of that."""
 
     _function: str
@@ -64,21 +62,21 @@ class OneBlock(OtherNames):
     def __getattr__(self, name: str) -> Any:
         if self._block is None:
             raise AttributeError(f"Nothing has been recorded yet. {self._usage()}", name="", obj=None)
-        return super().__getattr__(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _usage(self) -> str:
-        return f"Write `with fxlab.{self._function}(...) as record:` around the code to record."
+        return f"Write `with fxlab.compiler.{self._function}(...) as record:` around the code to record."
 
 
 @dataclass(eq=False)
 class CompileRecord(OneBlock, Told):
-    """The result of :func:`fxlab.record_compile`; complete when its block has ended.
+    """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
 
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.CompileSession` for each stack of passes over each graph that was compiled and run, by
-        name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
+        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
+        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """
@@ -133,6 +131,7 @@ class CompileRecord(OneBlock, Told):
         """
         return guards_table(self._story)
 
+    @property
     def table(self) -> pd.DataFrame:
         """List the graphs: a row for each stack of passes.
 
@@ -154,9 +153,9 @@ class CompileRecord(OneBlock, Told):
         return pd.DataFrame(rows, columns=columns)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it as a folder of texts, which ``diff -r`` can compare with another, and a report.
+        """Write it as a folder of texts, which ``diff -r`` can compare with another.
 
-        The folder has ``report.html``, tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
+        The folder has tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
         ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,
         nested by module), its difference to the stage before it, ``passes.csv``, and ``patterns.csv`` with
         the matches of each pattern and the failure of its nearest miss. Nothing is run.
@@ -183,18 +182,9 @@ class CompileRecord(OneBlock, Told):
         ...     _ = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in record.write(folder).iterdir())
-        ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'report.html', 'story.csv']
+        ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
         """
-        path = self.write_texts(folder)
-        if self.sessions:
-            import_module("fxlab.html_report.report").report_several(
-                self.sessions, path / "report.html", notes=self.remarks, measure=False, skip_failing=True
-            )
-        return path
-
-    def write_texts(self, folder: str | os.PathLike[str]) -> Path:
-        """Write all of :meth:`write` but the report."""
-        tables = {"graphs": self.table(), "story": self.story(), "guards": self.guards()}
+        tables = {"graphs": self.table, "story": self.story(), "guards": self.guards()}
         write_texts(Path(folder), tables, self.remarks, self.sessions)
         return Path(folder)
 
@@ -286,7 +276,7 @@ class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
     why_no_options = _ONCE
-    recorded_by = "with fxlab.record_compile() as record:\n    run()  # what compiles"
+    recorded_by = "with fxlab.compiler.record_compile() as record:\n    run()  # what compiles"
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings

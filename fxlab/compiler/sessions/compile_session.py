@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import os
-from abc import ABCMeta
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
-from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
-from fxlab.other_names import nearest
-from fxlab.session.offer import PassOrName
+from fxlab.hints import nearest
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
+from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class _Recorded(ABCMeta):
-    """The class of a class that is called with a model, too, and then compiles it."""
-
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        if args and isinstance(args[0], CompilerStack):
-            return super().__call__(*args, **options)
-        return import_module("fxlab").compile_session(*args, **options)
-
-
-class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
+class CompileSession(SwitchedCompile, Told):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
-    Called with a model, it is :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes
-    one takes this too.
+    It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
 
     Parameters
     ----------
     model, inputs, **options
-        As for :func:`fxlab.compile_session`.
+        As for :func:`fxlab.compiler.compile_session`.
 
     Attributes
     ----------
@@ -58,9 +44,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         As given.
     """
 
-    @property
-    def compiled(self) -> CompileSession:
-        """The session itself."""
+    def _as_compiled(self) -> CompileSession:
         return self
 
     @property
@@ -81,7 +65,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
-        self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
+        self, pass_: Pass | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
         """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.
 
@@ -99,7 +83,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         except NothingReturnedError:  # as Dynamo's graph after a break may
             return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
 
-    def _verdict(self, pass_: PassOrName | None, *, variants: Variants, gradients: bool) -> Verdict:
+    def _verdict(self, pass_: Pass | None, *, variants: Variants, gradients: bool) -> Verdict:
         capture = self._compiled.compiler.capture
         if pass_ == CAPTURE:
             return self._same_capture() if capture is None else capture
@@ -128,7 +112,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return Verdict(Status.SAME_BITS, words, None, {})
 
     @in_turn
-    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell where the patterns of a pass have matched, or nearly; see :meth:`fxlab.Session.explain`."""
         if isinstance(pass_, str) and pass_ in self.unchanged:
             return self._explained_unchanged(pass_)
@@ -141,7 +125,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return {name: table for name, table in tables.items() if len(table)}
 
     @in_turn
-    def patterns(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+    def patterns(self, pass_: Pass | None = None) -> pd.DataFrame:
         """List the patterns of the compiler's passes, as they are registered with this torch.
 
         Parameters
@@ -166,9 +150,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return patterns_table(self._tried(pass_))
 
     @in_turn
-    def pattern_graphs(
-        self, pattern: str | None = None, *, pass_: PassOrName | None = None
-    ) -> list[GraphModule]:
+    def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
         An operator that may be one of several is the first of them, a list of any length has one element, and
@@ -183,7 +165,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
-        self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
+        self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
         """Tell how far patterns match at a node, and the reason of a failure, as of the time the pass ran.
 
@@ -226,7 +208,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return found
         return not_tried(tried, nodes[name], pattern)
 
-    def _tried(self, pass_: PassOrName | None) -> list[Tried]:
+    def _tried(self, pass_: Pass | None) -> list[Tried]:
         tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
         if pass_ is None:
             return tried
@@ -305,21 +287,22 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             f"# {own} yours: what the session was made of.",
             "import fxlab",
             "",
-            f"session = fxlab.compile_session(model, inputs{words}){which}",
+            f"session = fxlab.compiler.compile_session(model, inputs{words}){which}",
         ]
         lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
-                lines += ["session.generate_code()"] if self.is_on(pass_) else []
-            elif not self.is_on(pass_):
+                lines += ["session.generate_code()"] if self._internals.is_on(pass_) else []
+            elif not self._internals.is_on(pass_):
                 lines.append(f"session.revert({pass_.name!r})")
             lines += [
-                f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)
+                f"session.exclude({pass_.name!r}, {candidate[0]!r})"
+                for candidate in self._internals.excluded(pass_)
             ]
         return "\n".join([*lines, ""])
 
     def __repr__(self) -> str:
-        on = sum(map(self.is_on, self.passes))
+        on = sum(map(self._internals.is_on, self.passes))
         return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
 
 

@@ -14,20 +14,19 @@ from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import options_of_passes, values
 from fxlab.first_use import pd
-from fxlab.other_names import nearest
+from fxlab.hints import nearest
 from fxlab.session import Session
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
-from fxlab.session.offer import PassOrName
-from fxlab.session.pass_stack import each_of
 from fxlab.session.stages import Stages
 from fxlab.session.turns import change, in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
+from fxlab.transformations.registry import Pass
 
 
 class SwitchedCompile(Session):
-    """A compile whose passes are switched; see :class:`fxlab.CompileSession`."""
+    """A compile whose passes are switched; see :class:`fxlab.compiler.CompileSession`."""
 
     graphs: Mapping[str, SwitchedCompile]
 
@@ -46,7 +45,7 @@ class SwitchedCompile(Session):
         return tuple(self._compiled.unchanged)
 
     @change
-    def revert(self, *passes: PassOrName | list[PassOrName]) -> None:
+    def revert(self, *passes: Pass) -> None:
         """Switch passes off, or all: the model is compiled again without them.
 
         Raises
@@ -54,13 +53,17 @@ class SwitchedCompile(Session):
         ValueError
             If one cannot be switched off; the message says why.
         """
-        for found in map(self._found, each_of(passes)):
+        for found in map(self._found, passes):
             if why := _fixed(found):
                 raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
-        super().revert(*passes)
+        fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
+        if passes or not fixed:
+            super().revert(*passes)
+        else:
+            self._go_to(replace(self._switches, on=self._switches.on & fixed))
 
     @change
-    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
+    def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
         """Exclude candidates of a pass: the model is compiled again without these matches.
 
         Raises
@@ -74,7 +77,7 @@ class SwitchedCompile(Session):
         super().exclude(pass_, *nodes)
 
     @change
-    def remove(self, pass_: PassOrName) -> None:
+    def remove(self, pass_: Pass) -> None:
         """Offer a pass no longer; see :meth:`fxlab.Session.remove`.
 
         Raises
@@ -88,7 +91,7 @@ class SwitchedCompile(Session):
         super().remove(pass_)
 
     @change
-    def move(self, pass_: PassOrName, place: int) -> None:
+    def move(self, pass_: Pass, place: int) -> None:
         """Give a pass that was added another place above those of the compiler.
 
         Raises
@@ -161,7 +164,7 @@ class SwitchedCompile(Session):
         >>> import fxlab, torch
         >>> from torch import nn
         >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
-        >>> session = fxlab.compile_session(model, torch.ones(2, 4))
+        >>> session = fxlab.compiler.compile_session(model, torch.ones(2, 4))
         >>> "joint/pass_pattern_0" in session.unchanged
         True
         >>> session.set_option("pattern_matcher", False)
@@ -184,12 +187,6 @@ class SwitchedCompile(Session):
     def _check_options(self) -> None:
         if why := self._compiled.why_no_options:
             raise ValueError(f"Options cannot be changed in this session: {why}.")
-
-    @change
-    def revert_all(self) -> None:
-        """Switch off every pass that can be; this can be undone."""
-        fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
-        self._go_to(replace(self._switches, on=self._switches.on & fixed))
 
     def _go_to(self, switches: Switches) -> None:
         with self._options_of(switches):
@@ -283,7 +280,7 @@ def check_option(name: object, value: object) -> str:
 
 
 def options_table(given: Mapping[str, Any], changed: Mapping[str, Any]) -> pd.DataFrame:
-    """List the on/off options that passes read; see :meth:`fxlab.CompileSession.options`."""
+    """List the on/off options that passes read; see :meth:`fxlab.compiler.CompileSession.options`."""
     known = values() | {**given}
     rows = [
         (name, {**known, **changed}[name], known[name], *about)

@@ -11,14 +11,13 @@ from fxlab.checks import file_to_write, flag
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import SUFFIXES, exported, missing_package, write_file
-from fxlab.results import OtherNames
 from fxlab.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.validation import Verdict
 from fxlab.validation.arguments import check_runs
 
 
 @dataclass(frozen=True)
-class ExportedFile(OtherNames):
+class ExportedFile:
     """A file that :func:`fxlab.export` has written."""
 
     path: Path

@@ -62,9 +62,9 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     Parameters
     ----------
     model
-        A session, of which the present stage is written (such as one of :func:`fxlab.compile_session`, with
-        passes off), or of ``compiled code`` the stage that it was generated for, as the script generates code
-        itself; or a graph module.
+        A session, of which the present stage is written (such as one of
+        :func:`fxlab.compiler.compile_session`, with passes off), or of ``compiled code`` the stage that it
+        was generated for, as the script generates code itself; or a graph module.
     path
         The script, ending in ``.py``.
     inputs
@@ -86,8 +86,9 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     Examples
     --------
     >>> import runpy, tempfile, fxlab
-    >>> session = fxlab.compile_session(nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), torch.ones(2, 4))
-    >>> script = fxlab.repro(session, f"{tempfile.mkdtemp()}/repro.py")
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval()
+    >>> session = fxlab.compiler.compile_session(model, torch.ones(2, 4))
+    >>> script = fxlab.testing.repro(session, f"{tempfile.mkdtemp()}/repro.py")
     >>> "aten.addmm" in script.read_text()
     True
     >>> sorted(runpy.run_path(str(script))["kwargs"])

@@ -48,7 +48,7 @@ class Capture:
 
     Dynamo gives its backend a graph for each piece of a model between two graph breaks, and once more for
     other shapes or settings. The weights that it makes inputs of are attributes under the model's names
-    again, and module paths are those of the model. :data:`fxlab.capture` is one that is made already.
+    again, and module paths are those of the model.
 
     Examples
     --------
@@ -89,6 +89,7 @@ class Capture:
         self._graphs.clear()
         self._noted_before = reasons_noted()
 
+    @property
     def table(self) -> pd.DataFrame:
         """Return a row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that
         ends it.
@@ -111,9 +112,8 @@ class Capture:
         """Keep a graph; ``torch.compile`` calls this as its backend."""
         if not isinstance(graph_module, GraphModule):
             raise TypeError(
-                "fxlab.capture is a backend: torch.compile(model, backend=fxlab.capture)(inputs) keeps "
-                "the graphs of "
-                f"a model in fxlab.capture.graphs. It was called with {type(graph_module).__name__}."
+                "A capture is a backend: torch.compile(model, backend=capture)(inputs) keeps the graphs of a "
+                f"model in capture.graphs. It was called with {type(graph_module).__name__}."
             )
         kept, inputs = model_graph(graph_module, example_inputs, running_modules())
         are_fake = any(isinstance(value, FakeTensor) for value in inputs)
@@ -122,8 +122,3 @@ class Capture:
 
     def __repr__(self) -> str:
         return f"<Capture: {len(self._graphs)} graph{'s' * (len(self._graphs) != 1)}>"
-
-
-capture = Capture()
-"""The capture for ``torch.compile(model, backend=fxlab.capture)``; it keeps all graphs until it is
-cleared."""

@@ -56,14 +56,14 @@ def pattern_of(
     >>> import torch
     >>> import fxlab
     >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x) * 2 + torch.relu(x.cos()) * 2)
-    >>> pattern = fxlab.pattern_of(traced, ["relu", "mul"])
+    >>> pattern = fxlab.rewriting.pattern_of(traced, ["relu", "mul"])
     >>> print(inspect.getsource(pattern))
     def pattern(x):
         relu = torch.relu(x)
         mul = relu * 2
         return mul
     <BLANKLINE>
-    >>> [match.roots for match in fxlab.find_matches(traced, pattern)]
+    >>> [match.roots for match in fxlab.rewriting.find_matches(traced, pattern)]
     [(mul,), (mul_1,)]
     """
     graph_module = session if isinstance(session, GraphModule) else getattr(session, "graph_module", None)

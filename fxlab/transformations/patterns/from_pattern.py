@@ -42,7 +42,7 @@ def from_pattern(
         that is annotated ``float`` or ``int`` captures a number, ``torch.nn.Parameter`` a weight or buffer,
         ``torch.Tensor`` a tensor, and one without an annotation any value. One with the default ``None`` is
         optional. Other numbers are literal. A module in a pattern stands for all of its class, with any path
-        and settings. See :func:`fxlab.either` for alternatives.
+        and settings. See :func:`fxlab.rewriting.either` for alternatives.
     replacement
         A function of the same arguments, by name if it has the same names, else by position. Results that it
         computes from weights alone become parameters of the graph.

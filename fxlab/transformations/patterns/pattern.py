@@ -44,7 +44,7 @@ def either(*alternatives: Any) -> Any:
     >>> import torch
     >>> import fxlab
     >>> def scaled(x, scale: float):
-    ...     return torch.relu(fxlab.either(x * scale, x))
+    ...     return torch.relu(fxlab.rewriting.either(x * scale, x))
     >>> sigmoid = fxlab.from_pattern(scaled, lambda x, scale=None: torch.sigmoid(x), name="to-sigmoid")
     >>> graph_module = torch.fx.symbolic_trace(lambda x: torch.relu(x) + torch.relu(x * 2))
     >>> len(sigmoid.candidates(graph_module))

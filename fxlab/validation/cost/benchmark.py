@@ -8,8 +8,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import isroutine
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -33,17 +32,11 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.models.weight_files import check_in_memory
-from fxlab.results import Result, table_property
+from fxlab.results import Result
 from fxlab.sources import (
-    Model,
-    graph_of,
-    inputs_of,
+    SessionLike,
+    checked_session,
     inputs_or_examples,
-    is_model,
-    is_session,
-    module_of,
-    resolved,
-    session_of_passes,
 )
 from fxlab.transformations import Transformation
 from fxlab.units import with_unit
@@ -147,7 +140,7 @@ class Times(Result):
 
     _table: pd.DataFrame = field(repr=False)
 
-    @table_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each model, or combination of passes; see :func:`fxlab.benchmark`."""
         return self._table
@@ -197,9 +190,7 @@ MOST_PASSES = 5
 
 
 def benchmark(
-    reference: Model | Mapping[str, Model],
-    candidate: Model | Inputs | None = None,
-    inputs: Inputs | None = None,
+    session: SessionLike,
     *,
     passes: Iterable[Transformation | str] | None = None,
     each: bool | None = None,
@@ -207,20 +198,15 @@ def benchmark(
     warmup: int = 1,
     min_seconds: float = 0.02,
 ) -> Times:
-    """Time a model with each combination of passes, with each pass alone, or against other models.
+    """Time a model with each combination of passes, or with each pass alone.
 
     All are timed in turns, in each round once, so that other load on the machine hits all of them, and a
     ratio is always that of two times of the same round.
 
     Parameters
     ----------
-    reference, candidate
-        A session alone, whose passes are combined; or a model, another one or none, and the inputs:
-        ``(reference, candidate, inputs)``, ``(model, inputs)``; or models by name, of which the first is the
-        one that others are compared with. Modules are timed as they are; none is changed.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
-        session.
+    session
+        A session, whose passes are combined.
     passes
         The passes to combine, or their names. Left out, those of a session that are on, or all that change
         something if none of them is on.
@@ -271,7 +257,7 @@ def benchmark(
     ...     def forward(self, x):
     ...         return x / 2
     >>> session = Session(torch.fx.symbolic_trace(Halve()), torch.ones(8))
-    >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).index.tolist()
+    >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).table.index.tolist()
     ['original', 'change-true-div-to-mul-by-inverse']
     """
     if each is not None:
@@ -279,56 +265,21 @@ def benchmark(
     positive_int(rounds, "rounds")
     positive_int(warmup, "warmup")
     duration(min_seconds, "min_seconds")
-    if inputs is None and candidate is not None and not is_model(candidate):
-        candidate, inputs = None, cast(Inputs, candidate)
-    given: Any = reference
-    if candidate is not None:
-        given = {"reference": reference, "candidate": candidate}
-    elif passes is None and not isinstance(reference, Mapping) and not is_session(reference):
-        given = {"original": reference}
-    models: Mapping[str, Module]
-    if isinstance(given, Mapping):
-        models, inputs = _models(given, inputs)
+    original = checked_session(session).original
+    check_runs(original, "session.original")
+    check_in_memory(original)
+    inputs = inputs_or_examples(session.inputs, original)
+    if passes is None:
+        chosen = [*session.applied] or [*_that_change_something(original, session.passes)]
+        each = len(chosen) > MOST_PASSES if each is None else each
     else:
-        session = session_of_passes(given, inputs, passes)
-        original = session.original
-        check_runs(original, "session.original")
-        check_in_memory(original)
-        inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
-        offered = session.passes
-        if passes is None:
-            chosen = [*(session.applied if is_session(given) else ())]
-            chosen = chosen or [*_that_change_something(original, offered)]
-            each = len(chosen) > MOST_PASSES if each is None else each
-        else:
-            asked = items_of(passes, "passes", "transformations or their names")
-            chosen = [*passes_of(offered, asked)]
-            if len(chosen) > len(asked):  # all of a kind
-                chosen = [*_that_change_something(original, chosen)] or chosen
-        models = (_alone if each else _combinations)(original, chosen)
+        chosen = [*passes_of(session.passes, items_of(passes, "passes", "transformations or their names"))]
+    models: Mapping[str, Module] = (_alone if each else _combinations)(original, chosen)
     seconds = seconds_in_turns(models, inputs, rounds, min_seconds, warmup)
     first = next(iter(seconds.values()))
     rows = {name: _row(times, first) for name, times in seconds.items()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return Times(table.rename_axis("passes"))
-
-
-def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], Inputs]:
-    """Return models to time, and their inputs."""
-    found = {name: resolved(model, "reference" if len(given) == 1 else name) for name, model in given.items()}
-    if not found:
-        raise ValueError("reference: expected models by name, got an empty mapping.")
-    for each in found.values():
-        inputs = inputs_of(each, inputs)
-    modules: dict[str, Any] = {name: module_of(each, name) for name, each in found.items()}
-    given_now = inputs_or_examples(inputs, next(iter(modules.values())))
-    for name, module in modules.items():
-        if isroutine(module):
-            modules[name] = graph_of(module, name, given_now)
-        else:
-            check_runs(module, name)
-            check_in_memory(module)
-    return modules, given_now
 
 
 def _that_change_something(

@@ -9,7 +9,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import Collective, collectives_of, tensor_bytes
 from fxlab.models.running import Inputs
 from fxlab.node_info import known_result, module_path, modules_by_path
-from fxlab.sources import Model, graph_of, inputs_of, resolved
+from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.validation.cost.memory import pass_of
 from fxlab.validation.cost.traced_flops import TracedFlops
 
@@ -19,7 +19,7 @@ COLUMNS: Any = {
 }  # fmt: skip
 
 
-def collectives(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
+def collectives(graph: Model | SessionLike, inputs: Inputs | None = None) -> pd.DataFrame:
     """List the collectives of a graph, and the work that each can hide behind. Nothing is run.
 
     A collective runs from the node that starts it to the first that waits for it. It is *exposed* if nothing
@@ -27,7 +27,7 @@ def collectives(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
 
     Parameters
     ----------
-    model
+    graph
         A graph module, a session (its present stage), or a model, which is traced.
     inputs
         For a model that is traced, as for :func:`fxlab.Session`.
@@ -48,11 +48,11 @@ def collectives(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
     >>> import torch
     >>> from torch import nn
     >>> import fxlab
-    >>> fxlab.collectives(fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))).empty
+    >>> fxlab.steps.collectives(fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))).empty
     True
     """
-    given = resolved(model, "model")
-    graph_module = unfolded(graph_of(given, "model", inputs_of(given, inputs)))
+    given = resolved(graph, "graph")
+    graph_module = unfolded(graph_of(given, "graph", inputs_of(given, inputs)))
     flops = TracedFlops(modules_by_path(graph_module))
     rows = {one.start.name: _row(one, flops) for one in collectives_of(graph_module.graph)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[*COLUMNS])

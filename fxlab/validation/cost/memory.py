@@ -18,8 +18,8 @@ from fxlab.models.bodies import run_under
 from fxlab.models.running import Inputs, bound_values, given_arguments
 from fxlab.models.step_record import GUARDS, IN_PLACE
 from fxlab.node_info import is_backward, known_result, module_path, state_path
-from fxlab.results import Result, table_property
-from fxlab.sources import Model, graph_of, inputs_of, resolved
+from fxlab.results import Result
+from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.units import with_unit
 from fxlab.validation.verdicts.own_run import OtherTensors
@@ -53,7 +53,7 @@ class MemoryUse(Result):
     peak_node: str
     """The node that runs then."""
 
-    @table_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each node, in the order of the graph: ``pass``, ``module_path``, ``live`` (bytes while it
         runs), the same by kind, ``made`` and ``freed`` (bytes).
@@ -68,7 +68,7 @@ class MemoryUse(Result):
         return f"{with_unit(self.peak, 'B')} at {where}: {words}"
 
 
-def memory(model: Model, inputs: Inputs | None = None) -> MemoryUse:
+def memory(graph: Model | SessionLike, inputs: Inputs | None = None) -> MemoryUse:
     """Tell which tensors are alive at each node of a graph, from shapes alone.
 
     The graph runs on tensors without data, so it may be larger than this machine, or on the meta device.
@@ -79,7 +79,7 @@ def memory(model: Model, inputs: Inputs | None = None) -> MemoryUse:
 
     Parameters
     ----------
-    model
+    graph
         A step of :func:`fxlab.trace_step`, any other graph module, a session (its present stage), or a model,
         which is traced.
     inputs
@@ -105,16 +105,16 @@ def memory(model: Model, inputs: Inputs | None = None) -> MemoryUse:
     >>> from torch import nn
     >>> import fxlab
     >>> model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
-    >>> step = fxlab.trace_step(model, torch.ones(32, 64), lambda output: output.square().mean())
+    >>> step = fxlab.trace_step(model, torch.ones(32, 64), loss=lambda output: output.square().mean())
     >>> use = fxlab.memory(step)
     >>> int(use.table["parameters"].iloc[0]) == 4 * sum(p.numel() for p in model.parameters())
     True
     >>> use.table["activations"].idxmax()
     'addmm_1'
     """
-    given = resolved(model, "model")
+    given = resolved(graph, "graph")
     known = inputs_of(given, inputs)
-    graph_module = graph_of(given, "model", known)
+    graph_module = graph_of(given, "graph", known)
     return _Run(graph_module).over(known)
 
 

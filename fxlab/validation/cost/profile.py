@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,85 +21,11 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.results import Result, table_property
-from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, module_of, resolved
-from fxlab.units import with_unit
+from fxlab.sources import Model, SessionLike, graph_of, inputs_of, inputs_or_examples, module_of, resolved
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
 from fxlab.values.tensors import tensor_leaves
-
-
-@dataclass(frozen=True, repr=False)
-class Cost(Result):
-    """The result of :func:`fxlab.validation.model_cost`: the costs of one call, in sum and by place."""
-
-    flops: float
-    """Floating-point operations that are known; see :func:`fxlab.profile`."""
-    unknown: tuple[str, ...]
-    """The nodes whose operations are not known."""
-    parameters: int
-    """The number of elements of the parameters that are used; those that several nodes use count once."""
-    bytes: int
-    """The bytes that nodes read and return."""
-    time: float
-    """Seconds, node by node; small nodes take longer than in the whole."""
-    _table: "pd.DataFrame" = field(repr=False)
-
-    @table_property
-    def table(self) -> "pd.DataFrame":
-        """The table of :func:`fxlab.profile`, or its sums."""
-        return self._table
-
-    def by_module(self) -> "pd.DataFrame":
-        """Return the sums of the columns that add up, by module."""
-        return self.table.by_module()
-
-    def __str__(self) -> str:
-        at_least = "at least " * bool(self.unknown)
-        return (
-            f"{at_least}{with_unit(self.flops, 'FLOP')}, {self.parameters:,} parameters, "
-            f"{with_unit(self.bytes, 'B')} read and returned, {with_unit(self.time, 's')}"
-        )
-
-
-def model_cost(model: Model, inputs: Inputs | None = None, *, by: str = "node", rounds: int = 5) -> Cost:
-    """Measure the costs of a call of a model: the sums of :func:`fxlab.profile`; also called ``fxlab.cost``.
-
-    Parameters
-    ----------
-    model, inputs, rounds
-        As for :func:`fxlab.profile`.
-    by
-        The rows of its table: ``"node"`` or ``"module"``.
-
-    Returns
-    -------
-    Cost
-        Its ``flops``, ``parameters``, ``bytes`` and ``time``, and the ``table``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`fxlab.profile`, or if ``by`` is neither.
-
-    Examples
-    --------
-    >>> found = model_cost(torch.nn.Linear(4, 8), torch.ones(2, 4))
-    >>> found.flops, found.parameters
-    (128.0, 40)
-    """
-    if by not in ("node", "module"):
-        raise ValueError(f"by: expected 'node' or 'module', got {by!r}.")
-    table = profile(model, inputs, rounds=rounds)
-    sums = table[["parameters", "time"]].sum()
-    unknown = tuple(table.index[table["flops"].isna()])
-    total = int(table[["bytes_in", "bytes_out"]].sum().sum())
-    found = Cost(
-        float(table["flops"].sum()), unknown, int(sums["parameters"]), total, float(sums["time"]), table
-    )
-    return found if by == "node" else replace(found, _table=found.by_module())
-
 
 COLUMNS = (
     "op", "target", "module_path", "time", "share", "flops", "parameters", "bytes_in", "bytes_out",
@@ -108,7 +33,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":
+def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds: int = 5) -> pd.DataFrame:
     """Measure the costs of each node of a graph: time, operations and memory.
 
     The graph is run node by node without gradients: once to count, which warms up as well, and ``rounds``
@@ -117,7 +42,7 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
 
     Parameters
     ----------
-    model
+    graph
         The graph module to run, in the mode (training or not) that it is in; a session, of which the present
         one is run; or a module, which is traced.
     inputs
@@ -164,13 +89,13 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     _0       128.0          40       192         64
     _1         0.0           0        64         64
     """
-    found = resolved(model, "model")
-    module = module_of(found, "model")
-    check_runs(module, "model")
+    found = resolved(graph, "graph")
+    module = module_of(found, "graph")
+    check_runs(module, "graph")
     positive_int(rounds, "rounds")
     inputs = inputs_or_examples(inputs_of(found, inputs), module)
-    graph_module = graph_of(module, "model", inputs)
-    check_runs_by_node(graph_module, "model")
+    graph_module = graph_of(module, "graph", inputs)
+    check_runs_by_node(graph_module, "graph")
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:
         # Entered last, the memory mode sees each call whole, and the parts it decomposes into are counted.

@@ -1,6 +1,5 @@
 """Judge the stack of a session, or another model, on a whole data set."""
 
-import inspect
 import itertools
 import os
 import pickle
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule
@@ -18,7 +17,7 @@ from tqdm import tqdm
 
 from fxlab.checks import described, path_text, positive_int, unexpected
 from fxlab.models.running import batches_of, generators_kept, taken_of_batch
-from fxlab.sources import Model, is_model, is_session, module_of, resolved
+from fxlab.sources import Model, source_of
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
@@ -37,15 +36,15 @@ from fxlab.validation.evaluation.kept_file import KeptFile
 
 def evaluate(
     reference: Model,
-    candidate: Model | Iterable[Any] | None = None,
-    batches: Iterable[Any] | None = None,
-    metrics: Mapping[str, Metric] | Metric | None = None,
-    executor: Executor | None = None,
+    candidate: Model,
+    batches: Iterable[Any],
+    metrics: Mapping[str, Metric] | None = None,
     *,
+    executor: Executor | None = None,
     keep: int = 5,
     resume: str | os.PathLike[str] | None = None,
 ) -> Evaluation:
-    """Judge the present model of a session against its original, or a model against another, on many batches.
+    """Judge a model against another on many batches; ``session.evaluate`` does so with its own two.
 
     Each batch is judged as :func:`verdict` judges one input, with the original's rounding measured on it; the
     worst decides. The share of equal decisions is counted as well. Batches come and go one by one: a row of
@@ -55,15 +54,14 @@ def evaluate(
     Parameters
     ----------
     reference, candidate
-        A session alone, or two models: ``(session, batches)``, ``(reference, candidate, batches)``. One model
-        alone is measured by ``metrics``.
+        Two models.
     batches
         Any iterable: a ``DataLoader``, a list, a generator; or a map-style data set, whose samples become
         batches of one, as by ``DataLoader(data)``. Of a mapping the model receives the
         items that its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as
         labels, is for metrics. Batches may be of other sizes than the session's inputs.
     metrics
-        Functions by name, or one, each called with the outputs of a model (a tensor if it returns one alone,
+        Functions by name, each called with the outputs of a model (a tensor if it returns one alone,
         or else a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
     executor
         Where batches are judged: any executor of ``concurrent.futures``, of loky or of Dask. In a thread pool
@@ -79,7 +77,7 @@ def evaluate(
     Returns
     -------
     Evaluation
-        With ``verdict``, ``agrees``, ``table()``, ``batches`` and ``worst``.
+        With ``verdict``, ``agrees``, ``table``, ``batches`` and ``worst``.
 
     Raises
     ------
@@ -108,16 +106,12 @@ def evaluate(
     >>> model = nn.Sequential(*layers).eval()
     >>> session = Session(torch.fx.symbolic_trace(model), torch.randn(1, 3, 8, 8))
     >>> _ = session.apply("fuse-batch-norm2d-in-conv2d")
-    >>> evaluation = evaluate(session, [torch.randn(size, 3, 8, 8) for size in (4, 4, 2)])
+    >>> evaluation = session.evaluate([torch.randn(size, 3, 8, 8) for size in (4, 4, 2)])
     >>> print(evaluation.verdict.status)
     within the model's own rounding
-    >>> evaluation.table().loc["top-1 of output", ["value", "n"]].tolist()
+    >>> evaluation.table.loc["top-1 of output", ["value", "n"]].tolist()
     [1.0, 10.0]
     """
-    if candidate is not None and not is_model(candidate):  # (session, batches, metrics, executor)
-        if batches is not None:
-            metrics, executor = cast(Any, batches), cast(Any, metrics) if executor is None else executor
-        candidate, batches = None, cast(Iterable[Any], candidate)
     batches = batches_of(batches)
     total = _number_of(batches)
     original, transformed, batches = _models(reference, candidate, batches)
@@ -173,18 +167,17 @@ def evaluate(
 
 def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, GraphModule, Iterable[Any]]:
     """Return the models to run, and the batches: the first one gives the inputs to trace a module on."""
-    if candidate is None and is_session(reference):
-        _check_batches(batches)
-        return reference.original, reference.graph_module, batches
-    first, second = resolved(reference, "reference"), candidate
-    second = first if candidate is None else resolved(candidate, "candidate")
+    first, second = source_of(reference, "reference"), source_of(candidate, "candidate")
     _check_batches(batches)
     rest = iter(batches)
     if (batch := next(rest, None)) is None:
         raise ValueError("batches: there are none.")
     check_batch(batch, 0)
-    given = taken_of_batch(batch, module_of(first, "reference"))
-    graphs = graph_to_run(first, "reference", given), graph_to_run(second, "candidate", given)
+    given = taken_of_batch(batch, first.module)
+    graphs = (
+        graph_to_run(first.module, "reference", given),
+        graph_to_run(second.module, "candidate", given),
+    )
     return *graphs, itertools.chain([batch], rest)
 
 
@@ -242,8 +235,6 @@ def checked_metrics(metrics: Any) -> dict[str, Metric]:
     """Return metrics by name, or raise the ``TypeError`` that names the value that is no metric."""
     if metrics is None:
         return {}
-    if inspect.isroutine(metrics):
-        return {metrics.__name__: metrics}
     if not isinstance(metrics, Mapping):
         raise unexpected(
             "metrics", "a mapping of functions by name", metrics, 'Write metrics={"accuracy": function}.'

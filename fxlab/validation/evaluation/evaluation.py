@@ -8,7 +8,7 @@ from typing import Any
 
 from fxlab.first_use import pd
 from fxlab.models.running import Inputs
-from fxlab.results import Judged, table_property
+from fxlab.results import Judged
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
@@ -106,7 +106,7 @@ class Evaluation(Judged):
         columns = ["batch", "status", "max_abs_diff", "ratio", "output", *names, "elements", "reason"]
         return pd.DataFrame(rows, columns=columns).set_index("batch")
 
-    @table_property
+    @property
     def table(self) -> "pd.DataFrame":
         """A row for each measure, with its ``value``, the ends and the kind of its interval, and ``n``.
 

@@ -1,16 +1,15 @@
 """Find the pass, and the rewrite in it, that breaks a model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from torch.fx import GraphModule
 
-from fxlab.checks import items_of
 from fxlab.models.graph_module import changed_copy
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, given_inputs
 from fxlab.results import Result
-from fxlab.sources import Model, is_model, is_session, session_of_passes
+from fxlab.sources import SessionLike, checked_session
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
 from fxlab.validation.nodes.compare_nodes import Divergence, first_divergence
@@ -53,11 +52,7 @@ class Bisection(Result):
 
 
 def bisect(
-    model: Model,
-    inputs: Inputs | Iterator[Inputs] | None = None,
-    passes: Iterable[Transformation] | Inputs | None = None,
-    *,
-    variants: Variants = False,
+    session: SessionLike, inputs: Inputs | None = None, *, variants: Variants = False
 ) -> Bisection | None:
     """Find the pass, and the smallest set of its rewrites, with which a model is different.
 
@@ -68,15 +63,11 @@ def bisect(
 
     Parameters
     ----------
-    model
-        A session with passes on, which is not changed; or a model, to which ``passes`` are applied.
+    session
+        A session with passes on, which is not changed.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
-    passes
-        The passes for a model, lowest in the stack first. Left out, all that sessions offer. They may stand
-        before the inputs, as for :func:`fxlab.compare`. Of a session, one pass: its rewrites on the stage
-        that it is applied to.
     variants
         Other inputs to compare on as well, as for :func:`verdict`.
 
@@ -89,8 +80,7 @@ def bisect(
     Raises
     ------
     TypeError
-        If ``model`` is not a model, cannot be called with ``inputs``, or ``passes`` are given
-        with a session, which has its own.
+        If ``session`` is no session, or its model cannot be called with ``inputs``.
     ValueError
         If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
         have nothing to compare: all of them are NaN, infinite or empty.
@@ -117,18 +107,9 @@ def bisect(
     >>> bisect(session).rewrites
     ('truediv_1',)
     """
-    if is_model(inputs):
-        raise TypeError(
-            "inputs: got another model, and there are no passes between two models. Their first difference "
-            "is found by fxlab.first_divergence or fxlab.compare(reference, candidate, inputs)."
-        )
-    if passes is not None and is_session(model):
-        if len(asked := items_of(passes, "passes", "passes")) != 1:
-            raise TypeError("passes: a session has its own. Switch them on: session.apply(passes).")
-        model, passes = cast(Any, model).alone(asked[0]), None
-    session = session_of_passes(model, None if isinstance(inputs, Iterator) else inputs, passes, on=True)
+    session = checked_session(session)
     applied, stages = session.applied, session.stages
-    given = session.inputs if inputs is None else inputs
+    given = session.inputs if inputs is None else given_inputs(inputs)
     trials = _Trials(Reference(stages[0], given, variants=variants))
     if not trials.breaks(stages[-1]):
         return None

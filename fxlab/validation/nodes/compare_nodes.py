@@ -13,7 +13,7 @@ from fxlab.graphs.lineage import are_mostly_alike, is_made_of
 from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.results import Result
-from fxlab.sources import Model, is_session
+from fxlab.sources import Model
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import CompiledCodeError, graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
@@ -39,7 +39,7 @@ JUDGED = "status", "hidden", "reason"
 
 
 def compare_nodes(
-    original: Model, transformed: Model | None = None, inputs: Inputs | None = None, *, judge: bool = False
+    reference: Model, candidate: Model, inputs: Inputs | None = None, *, judge: bool = False
 ) -> "pd.DataFrame":
     """Run two graphs in step and compare the values of their nodes.
 
@@ -54,7 +54,7 @@ def compare_nodes(
 
     Parameters
     ----------
-    original, transformed, inputs
+    reference, candidate, inputs
         As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
     judge
         Whether to judge if each node differs by more than rounding, as :func:`fxlab.first_divergence`
@@ -100,7 +100,7 @@ def compare_nodes(
     >>> table["original"].tolist(), (table["introduced"] < 1e-6).all().item()
     (['input_1', '_1', '_2'], True)
     """
-    first, second, given = graphs_to_run(original, transformed, inputs)
+    first, second, given = graphs_to_run(reference, candidate, inputs)
     by_name = is_made_of(first, second)
     if by_name is False or (by_name is None and not are_mostly_alike(first, second)):
         first, second = matched_by_values(aligned(first, second, given))
@@ -144,9 +144,7 @@ class Divergence(Result):
         return f"{self.node}: {self.reason}"
 
 
-def first_divergence(
-    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
-) -> Divergence | None:
+def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None = None) -> Divergence | None:
     """Find the first node that differs by more than rounding, on the values that the original gives it.
 
     Of two graphs that were captured apart, such as a port by hand and its model, nodes match by their values,
@@ -158,7 +156,7 @@ def first_divergence(
 
     Parameters
     ----------
-    original, transformed, inputs
+    reference, candidate, inputs
         As for :func:`compare_nodes`.
 
     Returns
@@ -186,22 +184,16 @@ def first_divergence(
     '_1'
     """
     try:
-        first, second, given = graphs_to_run(original, transformed, inputs)
+        first, second, given = graphs_to_run(reference, candidate, inputs)
     except CompiledCodeError:
-        return _of_outputs(verdict(original, transformed, inputs))
+        return _of_outputs(verdict(reference, candidate, inputs))
     by_name = is_made_of(first, second)
     if by_name is False:
         return _where_they_part(aligned(first, second, given), given)
     found = _first_of(first, second, given)
-    if found is not None and by_name is None and not is_session(original):
-        by_values = _where_they_part(
-            aligned(first, second, given), given
-        )  # names of two captures prove nothing
+    if found is not None and by_name is None:  # names of two captures prove nothing
+        by_values = _where_they_part(aligned(first, second, given), given)
         return found if by_values is not None and by_values.node == found.node else by_values
-    if found is None and is_session(original) and _has_derivatives(first):
-        # Their nodes have partners only from where derivatives were written as nodes on.
-        written = (stage for stage in original.stages if not _has_derivatives(stage))
-        found = _first_of(next(written, second), second, given)
     return found
 
 

@@ -21,7 +21,6 @@ from fxlab.values.tensors import (
     real_numbers,
     same_bits,
     stored_otherwise,
-    tensors_by_path,
 )
 
 COLUMNS = (
@@ -32,8 +31,8 @@ COLUMNS = (
 
 
 def compare_outputs(
-    original: Model,
-    transformed: Model | None = None,
+    reference: Model,
+    candidate: Model,
     inputs: Inputs | None = None,
     *,
     atol: float = 0.0,
@@ -48,16 +47,11 @@ def compare_outputs(
 
     Parameters
     ----------
-    original
-        The reference: a module, a graph module, or a :class:`fxlab.Session`, which stands for its present
-        graph module. Or its outputs, if ``transformed`` has those of the other model.
-    transformed
-        The model compared with it, in any of these forms. Left out, a session is compared with its own
-        original.
+    reference, candidate
+        Two modules, graph modules, functions or exported programs.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
-        session, or made from the configuration and signature of ``original`` (see
-        :func:`fxlab.example_inputs`).
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, made from the
+        configuration and signature of ``reference`` (see :func:`fxlab.example_inputs`).
     atol, rtol
         Floating-point elements mismatch where ``|transformed - original| > atol + rtol * |original|``, as
         in :func:`torch.allclose`: if left out, where they are not equal. Integers and booleans always have
@@ -110,16 +104,14 @@ def compare_outputs(
     True
     """
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
-    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
-        return compared(tensors_by_path(original), tensors_by_path(transformed), atol, rtol)
-    first, second, inputs = compared_models(original, transformed, inputs)
+    first, second, inputs = compared_models(reference, candidate, inputs)
     inputs = inputs_or_examples(inputs, first)
     if any(map(isroutine, (first, second))):
-        first = graph_to_run(first, "original", inputs)
-        second = graph_to_run(second, "transformed", inputs)
-    ours = observed(first, "original", inputs, beside=second)
+        first = graph_to_run(first, "reference", inputs)
+        second = graph_to_run(second, "candidate", inputs)
+    ours = observed(first, "reference", inputs, beside=second)
     ours = Counterparts.of(first, first, inputs).named(ours)
-    theirs = observed(second, "transformed", inputs, beside=first)
+    theirs = observed(second, "candidate", inputs, beside=first)
     theirs = Counterparts.of(first, second, inputs).named(theirs)
     return compared(ours.beside(theirs), theirs.beside(ours), atol, rtol)
 

@@ -10,15 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import positive_int
-from fxlab.models.running import (
-    Inputs,
-    are_batches,
-    batches_of,
-    call_arguments,
-    given_arguments,
-    named_arguments,
-    taken_of_batch,
-)
+from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
@@ -46,15 +38,10 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
     """Return all inputs to compare on, by name.
 
     ``original``: the model that inputs are made for, if ``inputs`` is left out and there are no variants with
-    inputs of their own. ``inputs``: the inputs ``"as given"``. An iterator counts as ``variants``.
+    inputs of their own. ``inputs``: the inputs ``"as given"``.
     ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
     which are numbered.
     """
-    inputs = batches_of(inputs)
-    if are_batches(inputs, original):
-        inputs = (taken_of_batch(batch, original) for batch in inputs)
-    if isinstance(inputs, Iterator):
-        return named_inputs(original, None, inputs)
     if isinstance(variants, bool):
         given = inputs_or_examples(inputs, original)
         if not variants:

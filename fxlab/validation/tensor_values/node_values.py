@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from torch import fx, nn
@@ -17,10 +17,10 @@ from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
-from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.running import Inputs, call_arguments, given_inputs
 from fxlab.node_info import attribute_at, nodes_at, unknown_node
-from fxlab.results import Result, table_property
-from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, is_session, resolved
+from fxlab.results import Result
+from fxlab.sources import Model, SessionLike, graph_of, inputs_of, is_session, resolved
 from fxlab.units import counted
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
@@ -109,7 +109,7 @@ class NodeValues(Result):
         why = "".join(f" {note}" for note in self.notes)
         raise ValueError(f"{self.node} has no {wanted}. There are: {there or 'none'}.{why}")
 
-    @table_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row of statistics for each tensor, indexed by ``kind`` and ``name``."""
         rows = [{"kind": t.kind, "name": t.name, **asdict(t.statistics)} for t in self.tensors]
@@ -117,30 +117,24 @@ class NodeValues(Result):
         return pd.DataFrame(rows, columns=columns).set_index(["kind", "name"])
 
 
-@overload
 def node_values(
-    model: Model, node: str | fx.Node, inputs: Inputs | None = None, *, original: Model | None = None
-) -> NodeValues: ...
-@overload
-def node_values(model: Model, node: Inputs | None = None, inputs: Inputs | None = None) -> pd.DataFrame: ...
-def node_values(
-    model: Model,
-    node: str | fx.Node | Inputs | None = None,
+    graph: Model | SessionLike,
+    node: str | fx.Node,
     inputs: Inputs | None = None,
     *,
     original: Model | None = None,
-) -> NodeValues | pd.DataFrame:
-    """Return the value of a node on some inputs, and the weights that it holds; or statistics of all nodes.
+) -> NodeValues:
+    """Return the value of a node on some inputs, and the weights that it holds.
 
     The graph is run up to the node; each value is dropped after its last use, and the model, the inputs and
     the random number generators are afterwards as they were.
 
     Parameters
     ----------
-    model
+    graph
         A session, of which the present graph is run; a ``torch.fx.GraphModule``; or a model, which is traced.
     node
-        The node, or its name. Left out, statistics of the values of all nodes are returned, from one run.
+        The node, or its name.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
@@ -150,9 +144,8 @@ def node_values(
 
     Returns
     -------
-    NodeValues or pandas.DataFrame
-        The tensors, their statistics as a table, and notes on missing ones. Of all nodes, the statistics: a
-        row for each tensor, by its ``node``.
+    NodeValues
+        The tensors, their statistics as a table, and notes on missing ones.
 
     Raises
     ------
@@ -167,28 +160,16 @@ def node_values(
     >>> found = node_values(graph, "_1", torch.tensor([[1.0, float("nan")]]))
     >>> found.of("value").statistics.nan, found.of("value").slice().shape
     (3, (1, 3))
-    >>> node_values(graph, torch.ones(1, 2))["shape"].tolist()
-    [(1, 2), (1, 3), (1, 3)]
     """
-    found = resolved(model, "model")
+    found = resolved(graph, "graph")
     if not isinstance(node, str | fx.Node):
-        if node is not None and (inputs is not None or not isinstance(node, Iterable)):
-            raise unexpected("node", "a node or its name", node)
-        return _of_all_nodes(found, node if inputs is None else inputs)
-    inputs = inputs_of(found, inputs)
+        raise unexpected("node", "a node or its name", node)
+    inputs = inputs_of(found, given_inputs(inputs))
     if original is None and is_session(found) and found.original is not found.graph_module:
         original = found.original
-    graph_module = graph_of(found, "model", inputs)
+    graph_module = graph_of(found, "graph", inputs)
     other = None if original is None else graph_of(original, "original", inputs)
     return values_in(graph_module, str(getattr(node, "name", node)), inputs, other)
-
-
-def _of_all_nodes(model: Any, inputs: Any) -> pd.DataFrame:
-    known = inputs_of(model, inputs)
-    graph_module = graph_of(model, "model", known)
-    by_node = statistics_by_node(graph_module, inputs_or_examples(known, graph_module))
-    rows = [{"node": name, **asdict(each)} for name, found in by_node.items() for each in found]
-    return pd.DataFrame(rows, columns=["node", *Statistics.__dataclass_fields__]).set_index("node")
 
 
 def values_in(

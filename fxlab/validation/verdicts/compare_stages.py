@@ -89,7 +89,7 @@ def _reference(session: SessionLike) -> Reference | None:
     if session.inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
         return None
     try:
-        reference: Reference = session.reference_run()
+        reference: Reference = session._internals.reference_run()
     except ValueError:
         if is_in_fake_group(original):  # which exchanges nothing
             return None
@@ -104,14 +104,16 @@ def _compared(
     try:
         # Of its present stage, a session remembers both.
         comparison = None if stage is session.graph_module else reference.compare(stage)
-        table = session.compare_outputs() if comparison is None else comparison.table
+        table = session._internals.compare_outputs() if comparison is None else comparison.table
     except ValueError as error:
         return [math.nan, None, str(error)]
     notes = list(dict.fromkeys(note for note in table["note"] if note))
     largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
     try:
-        judge: Any = session if comparison is None else comparison
-        found = judge.verdict() if in_float64 else judge.known_verdict()
+        if comparison is None:
+            found = session.verdict() if in_float64 else session._internals.known_verdict()
+        else:
+            found = comparison.verdict() if in_float64 else comparison.known_verdict()
     except ValueError as error:
         return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
     return [largest, None if found is None else str(found.status), "; ".join(notes)]

@@ -14,7 +14,7 @@ from fxlab.models.call_record import ALIASED_LATER
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
 from fxlab.models.settings import NumericSettings
-from fxlab.results import Judged, table_property
+from fxlab.results import Judged
 from fxlab.units import listed
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
@@ -122,7 +122,7 @@ class Verdict(Judged):
         known = [each for each in found if not math.isnan(each)]
         return max(known, default=0.0 if self.same_bits else math.nan)
 
-    @table_property
+    @property
     def table(self) -> "pd.DataFrame":
         """A row for each output, with its ``status`` and ``reason``, and measured relative errors.
 

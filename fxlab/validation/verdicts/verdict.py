@@ -1,6 +1,6 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import isroutine
 
@@ -27,9 +27,9 @@ from fxlab.validation.verdicts.runs import Runs
 
 
 def verdict(
-    original: Model,
-    transformed: Model | None = None,
-    inputs: Inputs | Iterator[Inputs] | None = None,
+    reference: Model,
+    candidate: Model,
+    inputs: Inputs | None = None,
     *,
     variants: Variants = False,
     gradients: bool = False,
@@ -71,7 +71,7 @@ def verdict(
 
     Parameters
     ----------
-    original, transformed
+    reference, candidate
         As for :func:`compare_outputs`; they may share tensors. A module that is not traced is run as it is.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Left out, those
@@ -134,10 +134,10 @@ def verdict(
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    first, second, known = compared_models(original, transformed, inputs)
+    first, second, known = compared_models(reference, candidate, inputs)
     if any(map(isroutine, (first, second))):
         given = inputs_or_examples(known, first)
-        first, second = graph_to_run(first, "original", given), graph_to_run(second, "transformed", given)
+        first, second = graph_to_run(first, "reference", given), graph_to_run(second, "candidate", given)
     if not flag(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
         return proved
     return Reference(first, known, variants=variants, gradients=gradients).verdict(second)
@@ -157,7 +157,7 @@ class Reference:
     def __init__(
         self,
         original: torch.nn.Module,
-        inputs: Inputs | Iterator[Inputs] | None = None,
+        inputs: Inputs | None = None,
         *,
         variants: Variants = False,
         gradients: bool = False,

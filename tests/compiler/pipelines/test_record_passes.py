@@ -15,6 +15,7 @@ from torch.fx.passes.infra.pass_manager import (
 )
 
 import fxlab
+from fxlab.validation import Status
 
 # Of torch about its own pytrees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -91,7 +92,7 @@ def program():
 def record(program):
     """A pipeline as others write it: a decomposition, and passes over what comes out."""
     before = patched()
-    with fxlab.record_passes() as record:
+    with fxlab.compiler.record_passes() as record:
         core = program.run_decompositions({})
         core._transform_do_not_use(RelusToClamps(), SaysModified(), RelusToClamps(), RelusToClamps(0.5))
     assert patched() == before
@@ -103,7 +104,7 @@ def test_each_pass_that_changes_a_graph_is_a_stage_of_one_pipeline(record):
     assert [pass_.name for pass_ in session.passes] == ["run_decompositions", "RelusToClamps"]
     assert session.unchanged == ("SaysModified", "RelusToClamps (2)", "RelusToClamps (3)")
     assert record.remarks == ()
-    assert record.table().to_numpy().tolist() == [["pipeline 1", 5, 2, 12, 13]]
+    assert record.table.to_numpy().tolist() == [["pipeline 1", 5, 2, 12, 13]]
     assert session.applied == session.passes
 
 
@@ -117,11 +118,11 @@ def test_a_program_tells_its_inputs_and_parameters(record, program):
 
 
 def test_the_pass_that_breaks_the_numbers_is_found(program):
-    with fxlab.record_passes(program) as record:
+    with fxlab.compiler.record_passes(program) as record:
         RelusToClamps(0.5)(copied(program))
     session = record.sessions["pipeline 1"]
     assert fxlab.bisect(session).pass_.name == "RelusToClamps"
-    assert session.verdict("RelusToClamps").status is fxlab.Status.DIFFERENT
+    assert session.verdict("RelusToClamps").status is Status.DIFFERENT
 
 
 def copied(program):
@@ -135,7 +136,7 @@ def test_functions_of_a_manager_are_passes_in_the_order_of_its_constraints():
     first, last = pass_result_wrapper(relus_to_sigmoids), SaysModified()
     manager = PassManager([last, first], [this_before_that_pass_constraint(first, last)])
     module = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
-    with fxlab.record_passes(X) as record:
+    with fxlab.compiler.record_passes(X) as record:
         assert manager(module).graph_module is module
     (session,) = record.sessions.values()
     assert [pass_.name for pass_ in session.passes] == ["relus_to_sigmoids"]
@@ -146,7 +147,7 @@ def test_functions_of_a_manager_are_passes_in_the_order_of_its_constraints():
 
 def test_of_nested_passes_the_outermost_is_told_and_what_happens_between_is_a_stage():
     module = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
-    with fxlab.record_passes(X) as record:
+    with fxlab.compiler.record_passes(X) as record:
         after = Both()(module).graph_module
         relus_to_sigmoids(after)
         SaysModified()(after)
@@ -157,11 +158,11 @@ def test_of_nested_passes_the_outermost_is_told_and_what_happens_between_is_a_st
 
 def test_a_stage_holds_the_weights_that_it_had():
     module = fx.symbolic_trace(Scaled())
-    with fxlab.record_passes(X) as record:
+    with fxlab.compiler.record_passes(X) as record:
         DoublesWeights()(module)
     (session,) = record.sessions.values()
     assert [stage.scale.item() for stage in session.stages] == [3.0, 6.0]
-    assert session.verdict().status is fxlab.Status.DIFFERENT
+    assert session.verdict().status is Status.DIFFERENT
 
 
 class Scaled(nn.Module):
@@ -174,7 +175,7 @@ class Scaled(nn.Module):
 
 
 def test_inputs_are_made_up_of_shapes_or_there_are_none(program):
-    with fxlab.record_passes() as record:
+    with fxlab.compiler.record_passes() as record:
         RelusToClamps()(copied(program))
         SaysModified()(fx.symbolic_trace(lambda x: x + 1))
     known, unknown = record.sessions.values()
@@ -184,17 +185,17 @@ def test_inputs_are_made_up_of_shapes_or_there_are_none(program):
 
 
 def test_inputs_that_do_not_fit_are_said_and_made_up(program):
-    with fxlab.record_passes({"y": X}) as record:
+    with fxlab.compiler.record_passes({"y": X}) as record:
         RelusToClamps()(copied(program))
     (told,) = record.remarks
     assert told.startswith("pipeline 1: its inputs are made up: it does not take these inputs: ")
-    with fxlab.record_passes(program) as record:
+    with fxlab.compiler.record_passes(program) as record:
         SaysModified()(fx.symbolic_trace(lambda x: x + 1))
     assert record.remarks == (
         "pipeline 1: its inputs are made up: the program has 8 inputs and parameters, and it has 1.",
     )
     assert record.sessions["pipeline 1"].inputs is None
-    with pytest.raises(TypeError, match="inputs: expected a mapping"), fxlab.record_passes("x"):
+    with pytest.raises(TypeError, match="inputs: expected a mapping"), fxlab.compiler.record_passes("x"):
         pass
 
 
@@ -209,19 +210,19 @@ def test_torch_is_as_it_was_however_the_block_ends(error):
                 Raises()(module)
             raise error
 
-    manager = fxlab.record_passes(X)
+    manager = fxlab.compiler.record_passes(X)
     with pytest.raises(error):
         run(manager)
     assert patched() == before
-    with fxlab.record_passes() as record:
+    with fxlab.compiler.record_passes() as record:
         pass
     assert record.sessions == {}
-    assert record.table().empty
+    assert record.table.empty
 
 
 def test_a_pass_that_raises_is_no_stage_and_those_before_it_are():
     module = fx.symbolic_trace(lambda x: torch.relu(x))
-    with fxlab.record_passes(X) as record:
+    with fxlab.compiler.record_passes(X) as record:
         PassManager([pass_result_wrapper(relus_to_sigmoids)])(module)
         with pytest.raises(KeyError):
             Raises()(module)
@@ -234,7 +235,7 @@ def test_a_recording_that_fails_does_not_break_the_pipeline(monkeypatch):
         raise AttributeError("weight")
 
     monkeypatch.setattr("fxlab.compiler.pipelines.pipeline.Snapshot", fails)
-    with fxlab.record_passes() as record:
+    with fxlab.compiler.record_passes() as record:
         module = PassManager([pass_result_wrapper(relus_to_sigmoids)])(
             fx.symbolic_trace(Scaled())
         ).graph_module
@@ -244,9 +245,9 @@ def test_a_recording_that_fails_does_not_break_the_pipeline(monkeypatch):
 
 def test_a_record_inside_of_another_is_refused():
     refused = pytest.raises(RuntimeError, match="another one records")
-    with fxlab.record_passes(), refused, fxlab.record_passes():
+    with fxlab.compiler.record_passes(), refused, fxlab.compiler.record_passes():
         pass
-    with fxlab.record_passes():
+    with fxlab.compiler.record_passes():
         pass
 
 
@@ -275,7 +276,7 @@ def prepare(graph_module, note):
 
 def test_functions_that_are_named_are_passes_whatever_name_they_are_called_by():
     code, known_by_another_name, called = prepare.__code__, prepare, []
-    with fxlab.record_passes(torch.ones(2), functions=[prepare]) as record:
+    with fxlab.compiler.record_passes(torch.ones(2), functions=[prepare]) as record:
         returned = known_by_another_name(
             graph_module=torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1), note=called
         )
@@ -285,5 +286,5 @@ def test_functions_that_are_named_are_passes_whatever_name_they_are_called_by():
     assert [pass_.name for pass_ in session.passes] == ["prepare"]
     assert session.verdict("prepare").status == "different"
     refused = pytest.raises(TypeError, match="functions: expected functions that are written in Python, got")
-    with refused, fxlab.record_passes(functions=[torch.relu]):
+    with refused, fxlab.compiler.record_passes(functions=[torch.relu]):
         pass

@@ -75,7 +75,7 @@ def test_a_break_has_its_reason_and_line():
     assert found.code == "torch._dynamo.graph_break()"
     torch._dynamo.reset()  # It forgets what it has noted.
     assert CAPTURE.breaks == (found,)
-    assert CAPTURE.table().reason.tolist() == [found.reason, "", ""]
+    assert CAPTURE.table.reason.tolist() == [found.reason, "", ""]
 
 
 def test_a_break_with_nothing_before_it_is_among_the_breaks():
@@ -101,7 +101,7 @@ def test_all_passes_apply_and_are_taken_back(dynamic):
     # Of a float that may change, Dynamo makes an input: the dropout may be one at any time.
     assert session.changes("remove-identities").rewrites == (0 if dynamic else 1)
     assert session.verdict().agrees
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
 
 

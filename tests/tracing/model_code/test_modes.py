@@ -236,8 +236,8 @@ def test_the_run_in_the_other_mode_ends_before_a_draw_that_this_one_does_not_mak
                 print("drawn")
             return x * 2
 
-    traced = fxlab.trace(AddsNoise().eval(), X)
+    traced = fxlab.symbolic_trace(AddsNoise().eval(), X)
     assert "drawn" not in capsys.readouterr().out
     with pytest.raises(AssertionError, match="mode"):
         traced.train()(X)
-    assert "rand_like" in fxlab.trace(AddsNoise(), X).code
+    assert "rand_like" in fxlab.symbolic_trace(AddsNoise(), X).code

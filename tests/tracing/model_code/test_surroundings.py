@@ -381,7 +381,9 @@ class Output(io.TextIOBase):
 LOGGED = logging.StreamHandler(Output())
 
 
-@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda *args: fxlab.trace_step(*args, torch.sum)])
+@pytest.mark.parametrize(
+    "trace", [fxlab.symbolic_trace, lambda *args: fxlab.trace_step(*args, loss=torch.sum)]
+)
 def test_streams_go_on_with_the_buffers_that_they_have(trace):
     class Logs(nn.Module):
         def __init__(self):
@@ -529,7 +531,7 @@ def test_a_module_whose_init_has_raised_is_no_obstacle():
         Unfinished()
     try:
         step = fxlab.trace_step(
-            nn.Linear(3, 2), torch.ones(1, 3), lambda output: output.sum() + len(UNFINISHED)
+            nn.Linear(3, 2), torch.ones(1, 3), loss=lambda output: output.sum() + len(UNFINISHED)
         )
         assert fxlab.Session(step).verdict()
     finally:

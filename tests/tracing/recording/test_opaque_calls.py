@@ -303,7 +303,7 @@ def test_passes_work_around_what_stays_whole():
     session = fxlab.Session(traced_quietly(model, torch.randn(2, 5, 4)), (torch.randn(2, 7, 4),))
     session.apply("fuse-bias-in-linear")
     assert str(session.verdict()).startswith(("same bits", "within"))
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
 
 
@@ -482,7 +482,7 @@ def test_passes_work_around_a_method_that_is_given_modules():
         session.apply(each)
     assert session.graph_module.text.bias is None  # merged into the weight
     assert str(session.verdict()).startswith(("same bits", "within"))
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
 
 

@@ -157,7 +157,7 @@ def test_a_session_switches_it(function):
     session.revert(MergeLinears())
     session.apply(transformation)
     assert_is(session.original, before)
-    session.revert_all()
+    session.revert()
     assert session.graph_module is session.original
     assert_is(session.original, before)
 

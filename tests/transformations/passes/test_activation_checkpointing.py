@@ -12,7 +12,7 @@ from fxlab import ActivationCheckpointing
 
 
 def step_of(model, x, loss=squared, **kwargs):
-    return fxlab.trace_step(model, x, loss, **kwargs)
+    return fxlab.trace_step(model, x, loss=loss, **kwargs)
 
 
 def most_activations(graph):
@@ -87,7 +87,7 @@ def test_a_loop_with_checkpoints_trains_the_same():
         step_of(model, x, optimizer=optimizer), passes=[ActivationCheckpointing("blocks.*")]
     )
     session.apply("activation-checkpointing")
-    train = session.as_step()
+    train = fxlab.steps.as_step(session)
     torch.manual_seed(3)
     for _ in range(3):
         train(x)

@@ -141,7 +141,7 @@ def as_other_bits(x):
 
 def test_heads_that_are_read_as_another_dtype_are_none():
     gm = shapes_known(Apply(lambda _, x: as_other_bits(x)), torch.randn(1, 2, 3, 8).half())
-    assert fxlab.find_matches(gm, repeated) == []
+    assert fxlab.rewriting.find_matches(gm, repeated) == []
 
 
 def detached(x):

@@ -53,7 +53,7 @@ TRACES = {
 def test_a_function_matches_itself_in_every_dialect(name, trace, dtype):
     inputs = torch.randn(3, 4).to(dtype), torch.randn(3, 4).to(dtype)
     graph_module = TRACES[trace](Of(PATTERNS[name]), inputs)
-    assert len(fxlab.find_matches(graph_module, PATTERNS[name])) == 1
+    assert len(fxlab.rewriting.find_matches(graph_module, PATTERNS[name])) == 1
 
 
 def test_without_known_results_a_dtype_is_that_of_the_same_value():
@@ -61,7 +61,7 @@ def test_without_known_results_a_dtype_is_that_of_the_same_value():
         return (x - y).double().type_as(y)
 
     traced = torch.fx.symbolic_trace(lambda a, b: ((a - b).double().type_as(b), (a - b).double().type_as(a)))
-    (match,) = fxlab.find_matches(traced, cast)
+    (match,) = fxlab.rewriting.find_matches(traced, cast)
     assert match.roots[0].name == "type_as"
 
 
@@ -69,7 +69,7 @@ def test_another_dtype_is_the_reason_for_a_miss():
     inputs = torch.randn(3, 4).bfloat16(), torch.randn(3, 4).bfloat16()
     traced = fxlab.symbolic_trace(Of(lambda x, y: (x + y).double().sin().to(torch.float16)), inputs)
     pattern = fxlab.from_pattern(PATTERNS["a cast back"], lambda x, y: x, name="back")
-    assert fxlab.find_matches(traced, PATTERNS["a cast back"]) == []
+    assert fxlab.rewriting.find_matches(traced, PATTERNS["a cast back"]) == []
     (reason,) = fxlab.Session(traced, inputs, passes=[pattern]).why_not("back")["reason"]
     assert "the dtype is torch.float16, and the pattern has torch.bfloat16" in reason
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import find_matches, pattern_of
+from fxlab.rewriting import find_matches, pattern_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
 X = torch.randn(2, 3, 8)

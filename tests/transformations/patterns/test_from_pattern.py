@@ -267,7 +267,7 @@ def test_a_sum_that_others_read_as_well_is_opened():
         return torch.relu(both + c), both * 2
 
     gm = fxlab.symbolic_trace(summed, (X, X, X))
-    (match,) = fxlab.find_matches(gm, lambda x, y, z: torch.relu(x + y + z))
+    (match,) = fxlab.rewriting.find_matches(gm, lambda x, y, z: torch.relu(x + y + z))
     assert {match[name].name for name in "xyz"} == {"a", "b", "c"}
 
 
@@ -292,14 +292,14 @@ IMAGES = torch.randn(2, 3, 8, 8)
 def test_a_function_is_found_in_its_module_with_the_same_settings(pattern, module):
     model = nn.Sequential(module)
     for graph_module in (fxlab.symbolic_trace(model, IMAGES), fx.symbolic_trace(model)):
-        assert len(fxlab.find_matches(graph_module, pattern)) == 1
+        assert len(fxlab.rewriting.find_matches(graph_module, pattern)) == 1
 
 
 @pytest.mark.parametrize("module", [nn.ReplicationPad2d(1), nn.ZeroPad2d(2), nn.ConstantPad2d(1, 2.0)])
 def test_a_function_is_not_found_in_its_module_with_other_settings(module):
     graph_module = fxlab.symbolic_trace(nn.Sequential(module), IMAGES)
     for pattern in (lambda x: F.pad(x, (1, 1, 1, 1)), lambda x: F.pad(x, (1, 1, 1, 1), "reflect")):
-        assert not fxlab.find_matches(graph_module, pattern)
+        assert not fxlab.rewriting.find_matches(graph_module, pattern)
 
 
 class Called(nn.Module):
@@ -329,15 +329,15 @@ class Called(nn.Module):
 def test_a_module_stands_for_all_of_its_class(pattern, module):
     model = nn.Sequential(nn.Tanh(), module)
     for graph_module in (fxlab.symbolic_trace(model, X), fx.symbolic_trace(model)):
-        (match,) = fxlab.find_matches(graph_module, pattern)
+        (match,) = fxlab.rewriting.find_matches(graph_module, pattern)
         assert str(match.roots[0].target) in ("1", "1.module")
 
 
 def test_a_module_is_found_with_the_inputs_of_the_pattern_alone():
     graph_module = fx.symbolic_trace(Called(nn.LSTM(8, 8), 0))
-    assert fxlab.find_matches(graph_module, nn.LSTM(8, 8))[0]["hx"]
+    assert fxlab.rewriting.find_matches(graph_module, nn.LSTM(8, 8))[0]["hx"]
     for other in (nn.Sequential(nn.LSTM(8, 8)), nn.GRU(8, 8)):
-        assert not fxlab.find_matches(graph_module, other)
+        assert not fxlab.rewriting.find_matches(graph_module, other)
 
 
 class Clamped(nn.Module):

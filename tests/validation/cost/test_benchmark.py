@@ -81,7 +81,7 @@ def test_any_number_of_passes_is_timed_alone(session):
     names = [pass_.name for pass_ in session.passes]
     assert len(names) > 5
     assert benchmark(session, passes=names, each=True, **QUICK).index[-1] == " + ".join(names)
-    session.apply_all()
+    session.apply(*session.passes)
     assert benchmark(session, **QUICK).index[-1] == " + ".join(names)
 
 

@@ -16,11 +16,13 @@ def steps():
     model = net()
     yield (
         "net",
-        fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=torch.optim.AdamW(model.parameters())),
+        fxlab.trace_step(
+            model, batches(1)[0], loss=own_loss, optimizer=torch.optim.AdamW(model.parameters())
+        ),
     )
     for checkpointed in ((), (0, 1, 2)):
         model, x = blocks(3, checkpointed)
-        yield f"checkpoints {checkpointed}", fxlab.trace_step(model, x.repeat(40, 1), squared)
+        yield f"checkpoints {checkpointed}", fxlab.trace_step(model, x.repeat(40, 1), loss=squared)
 
 
 STEPS = dict(steps())
@@ -42,7 +44,7 @@ def test_the_peak_is_that_of_a_run_with_counted_allocations(name):
 def test_the_peak_is_about_that_of_eager_training():
     model, x = blocks(3)
     x = x.repeat(200, 1)
-    use = fxlab.memory(fxlab.trace_step(model, x, squared))
+    use = fxlab.memory(fxlab.trace_step(model, x, loss=squared))
     with PeakMemory() as measured:
         squared(model(x)).backward()
     assert use.peak - int(use.table[GIVEN].iloc[0].sum()) == pytest.approx(measured.peak, rel=0.1)
@@ -75,7 +77,7 @@ def test_memory_is_told_by_kind_and_module():
     assert (use.table["parameters"] == 4 * parameters).all()
     assert use.table["new state"].iloc[-1] > use.table["parameters"].iloc[-1]
     assert set(use.table["pass"]) == {"", "forward", "backward", "optimizer"}
-    use = fxlab.memory(fxlab.trace_step(model, x, squared))
+    use = fxlab.memory(fxlab.trace_step(model, x, loss=squared))
     kept = use.table["activations"]
     assert kept.iloc[-1] == 0
     assert kept.max() > 0
@@ -131,7 +133,7 @@ def test_a_session_shows_its_present_stage():
 def test_a_model_on_the_meta_device_has_a_memory():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
-    step = fxlab.trace_step(model, torch.empty(64, 4096, device="meta"), squared)
+    step = fxlab.trace_step(model, torch.empty(64, 4096, device="meta"), loss=squared)
     use = fxlab.memory(step)
     assert use.table["parameters"].iloc[0] == 4 * 2 * (4096 * 4096 + 4096)
 

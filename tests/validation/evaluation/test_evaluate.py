@@ -98,21 +98,21 @@ def test_mistakes_that_one_batch_misses_are_found(change, layer, one, more):
 
 
 def test_a_right_stack_agrees_on_batches_of_other_sizes(session):
-    found = evaluate(session, [*rows(2), *rows(1, size=1)])
+    found = session.evaluate([*rows(2), *rows(1, size=1)])
     assert found.agrees
-    assert found.table().loc["top-1 of output", ["value", "n"]].tolist() == [1, 9]
-    assert found.table().loc["top-5 of output", "low"] == pytest.approx(9 / (9 + 1.959964**2))
+    assert found.table.loc["top-1 of output", ["value", "n"]].tolist() == [1, 9]
+    assert found.table.loc["top-5 of output", "low"] == pytest.approx(9 / (9 + 1.959964**2))
     assert found.batches["elements"].tolist() == [4, 4, 1]
     assert "3 batches" in str(found)
 
 
 def test_the_worst_batches_are_bounded_and_open(session):
-    found = evaluate(session, rows(6), keep=2)
+    found = session.evaluate(rows(6), keep=2)
     assert len(found.worst) == 2
     ratios = [one.verdict.ratio or 0 for one in found.worst]
     assert ratios == sorted(ratios, reverse=True)
     assert found.batches["ratio"].max() == ratios[0]
-    assert not fxlab.compare_nodes(session, inputs=found.worst[0].inputs).empty
+    assert not fxlab.compare_nodes(session.original, session.graph_module, inputs=found.worst[0].inputs).empty
     assert Session(session.original, found.worst[0].inputs).graph_module is session.original
 
 
@@ -144,22 +144,22 @@ def accuracy(outputs, batch):
 
 def test_metrics_read_what_the_model_is_not_given(session):
     data = [[x, torch.zeros(len(x), dtype=torch.long)] for x in rows(3)]
-    found = evaluate(session, data, metrics={"accuracy": accuracy})
+    found = session.evaluate(data, metrics={"accuracy": accuracy})
     known = [float(accuracy(session.original(x), (x, y))) for x, y in data]
-    assert found.table().loc["accuracy (original)", "value"] == pytest.approx(sum(known) / 3)
-    assert found.table().loc["accuracy (difference)", "value"] == 0
+    assert found.table.loc["accuracy (original)", "value"] == pytest.approx(sum(known) / 3)
+    assert found.table.loc["accuracy (difference)", "value"] == 0
     assert found.not_given == ("1",)
 
 
 def test_a_metric_that_raises_is_no_agreement(session):
-    found = evaluate(session, rows(2), metrics={"accuracy": lambda outputs, batch: 1 / 0})
+    found = session.evaluate(rows(2), metrics={"accuracy": lambda outputs, batch: 1 / 0})
     assert found.batches["status"].tolist() == ["failed", "failed"]
     assert "'accuracy' raised ZeroDivisionError" in str(found)
     assert not found.agrees
 
 
 def test_plain_values_tell_of_a_batch_that_failed(session):
-    found = evaluate(session, [*rows(1), torch.ones(1)])
+    found = session.evaluate([*rows(1), torch.ones(1)])
     assert (found.agrees, found.verdict.agrees, found.as_dict()["agrees"]) == (False, True, False)
     told = json.loads(found.to_json(), parse_constant=pytest.fail)  # JSON has no NaN
     assert told["measures"]["largest difference"]["low"] is None
@@ -172,18 +172,18 @@ def test_refused_batches_are_counted_and_named():
 
     session = Session(Halves(), torch.ones(4, 8), passes=[fxlab.ChangeTrueDivToMulByInverse()])
     session.apply("change-true-div-to-mul-by-inverse")
-    found = evaluate(session, [*rows(1), *rows(1, size=9)])
+    found = session.evaluate([*rows(1), *rows(1, size=9)])
     assert found.agrees
     assert found.batches["status"].tolist() == ["same bits", "refused"]
     assert "1 batch refused by the original's graph" in found.verdict.reason
-    alone = evaluate(session, rows(1, size=9))
+    alone = session.evaluate(rows(1, size=9))
     assert not alone.agrees
     assert alone.verdict.status == "nothing compared"
 
 
 def test_nothing_and_nan_are_no_agreement(session):
-    assert evaluate(session, []).verdict.status == "nothing compared"
-    assert not evaluate(session, [torch.full((2, 8), math.nan)]).agrees
+    assert session.evaluate([]).verdict.status == "nothing compared"
+    assert not session.evaluate([torch.full((2, 8), math.nan)]).agrees
 
 
 @pytest.mark.parametrize("batches", [torch.ones(2, 3), {"x": torch.ones(2, 3)}, "abc"])
@@ -201,7 +201,7 @@ def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
                 raise KeyboardInterrupt
             yield x
 
-    partial = evaluate(session, stopping(), resume=path)
+    partial = session.evaluate(stopping(), resume=path)
     assert partial.stopped
     assert "partial: it was stopped after 3 batches" in str(partial)
     with path.open("a") as file:
@@ -211,20 +211,20 @@ def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
         done.append(1)
         return 0
 
-    whole = evaluate(session, data, resume=path)
+    whole = session.evaluate(data, resume=path)
     assert len(path.read_text().splitlines()) == 6
-    expected = evaluate(session, data)
+    expected = session.evaluate(data)
     pd.testing.assert_frame_equal(whole.batches, expected.batches)
-    pd.testing.assert_frame_equal(whole.table(), expected.table())
+    pd.testing.assert_frame_equal(whole.table, expected.table)
     assert str(whole.verdict) == str(expected.verdict)
     assert [one.number for one in whole.worst] == [one.number for one in expected.worst]
     with pytest.raises(ValueError, match=r"the metrics \(their code or state\) is not the same"):
-        evaluate(session, data, {"counted": counted}, resume=path)
+        session.evaluate(data, {"counted": counted}, resume=path)
     with pytest.raises(ValueError, match="batch 0 is not the one"):
-        evaluate(session, data[::-1], resume=path)
-    session.revert_all()
+        session.evaluate(data[::-1], resume=path)
+    session.revert()
     with pytest.raises(ValueError, match="the stack of passes"):
-        evaluate(session, data, resume=path)
+        session.evaluate(data, resume=path)
     assert not done
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_is_none_is_refused_and_left_alone(session, tmp_path, text):
     path = tmp_path / "evaluation.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"line 1 of .* is none that an evaluation writes"):
-        evaluate(session, rows(1), resume=path)
+        session.evaluate(rows(1), resume=path)
     assert path.read_text() == text
 
 
@@ -244,14 +244,14 @@ def with_a_change(line, place):
 
 def test_a_line_that_was_changed_is_named(session, tmp_path):
     path = tmp_path / "evaluation.jsonl"
-    evaluate(session, rows(2), resume=path)
+    session.evaluate(rows(2), resume=path)
     header, line, last = path.read_text().splitlines()
     changed = [with_a_change(line, len(line) * part // 40) for part in range(40)]
     changed += [line.replace('"kind": "share"', '"kind": "eval"', 1), '{"number": 1}', "[]", "[" * 100_000]
     for other in changed:
         path.write_text("\n".join([header, other, last]) + "\n")
         with pytest.raises(ValueError, match=r"line 2 of .* is none that an evaluation writes") as raised:
-            evaluate(session, rows(2), resume=path)
+            session.evaluate(rows(2), resume=path)
         assert str(raised.value).isprintable()
 
 
@@ -270,7 +270,7 @@ def test_next_tokens_are_measured_where_logits_are_causal(causal):
     torch.manual_seed(0)
     model = Next(causal).eval()
     ids = torch.randint(20, (3, 6))
-    found = evaluate(Session(model, {"input_ids": ids}), [{"input_ids": ids}]).table()
+    found = Session(model, {"input_ids": ids}).evaluate([{"input_ids": ids}]).table
     assert ("perplexity (original)" in found.index) is causal
     if causal:
         loss = nn.functional.cross_entropy(model(ids)["logits"][:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -289,8 +289,8 @@ def dies_once(outputs, batch):
 
 def test_threads_give_the_same_table(session):
     with ThreadPoolExecutor(2) as executor:
-        found = evaluate(session, rows(6), executor=executor)
-    pd.testing.assert_frame_equal(found.batches, evaluate(session, rows(6)).batches)
+        found = session.evaluate(rows(6), executor=executor)
+    pd.testing.assert_frame_equal(found.batches, session.evaluate(rows(6)).batches)
 
 
 @pytest.mark.slow
@@ -300,17 +300,17 @@ def test_a_pool_that_breaks_ends_it_and_the_next_run_judges_the_rest(session, tm
     monkeypatch.setenv("FXLAB_TEST_FLAG", str(tmp_path / "died"))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
-        found = evaluate(session, data, {"none": dies_once}, executor, resume=file)
+        found = session.evaluate(data, {"none": dies_once}, executor, resume=file)
     assert found.stopped
     assert not found.agrees
     lost = found.batches[found.batches["status"] == "failed"]
     assert 2 in lost.index
     assert lost["reason"].str.startswith("the executor lost it: BrokenProcessPool").all()
     with ProcessPoolExecutor(1, mp_context=context) as executor:
-        again = evaluate(session, data, {"none": dies_once}, executor, resume=file)
-    expected = evaluate(session, data, {"none": dies_once})
-    pd.testing.assert_frame_equal(again.batches, expected.batches)
-    pd.testing.assert_frame_equal(again.table(), expected.table())
+        again = session.evaluate(data, {"none": dies_once}, executor, resume=file)
+    expected = session.evaluate(data, {"none": dies_once})
+    pd.testing.assert_frame_equal(again._internals.batches, expected.batches)
+    pd.testing.assert_frame_equal(again.table, expected.table)
 
 
 _WITH_DASK = """
@@ -369,14 +369,14 @@ class Remote(Executor):
 
 def test_models_travel_once_to_each_worker(session):
     executor = Remote(workers=1)
-    found = evaluate(session, rows(20), executor=executor)
-    pd.testing.assert_frame_equal(found.batches, evaluate(session, rows(20)).batches)
+    found = session.evaluate(rows(20), executor=executor)
+    pd.testing.assert_frame_equal(found.batches, session.evaluate(rows(20)).batches)
     assert sum(size > 0 for size in executor.sent) == 1
     assert len(executor.sent) == 21
 
 
 def test_a_lost_batch_costs_itself_alone(session):
-    found = evaluate(session, rows(6), executor=Remote(loses=[3]))
+    found = session.evaluate(rows(6), executor=Remote(loses=[3]))
     assert found.batches["status"].tolist().count("failed") == 1
     assert found.batches["reason"][3] == "the executor lost it: OSError: worker lost"
     assert not found.stopped
@@ -384,7 +384,7 @@ def test_a_lost_batch_costs_itself_alone(session):
 
 
 def test_an_executor_that_takes_no_more_ends_it_with_what_is_done(session):
-    found = evaluate(session, rows(20), executor=Remote(workers=1, closes_after=6))
+    found = session.evaluate(rows(20), executor=Remote(workers=1, closes_after=6))
     assert found.stopped
     assert found.batches["reason"].tolist()[-1] == "the executor lost it: RuntimeError: no more"
     assert len(found.rows) == 6
@@ -400,13 +400,13 @@ def test_no_more_batches_are_taken_than_may_be_under_way(session, monkeypatch):
             yield batch
 
     with ThreadPoolExecutor(1) as executor:
-        evaluate(session, batches(), {"count": lambda outputs, batch: measured.append(1) or 0.0}, executor)
+        session.evaluate(batches(), {"count": lambda outputs, batch: measured.append(1) or 0.0}, executor)
     assert max(ahead) == 3
 
 
 def test_a_metric_that_cannot_be_sent_is_named(session):
     with pytest.raises(ValueError, match="'a' cannot be sent"):
-        evaluate(session, rows(1), {"a": lambda outputs, batch: 0}, Remote())
+        session.evaluate(rows(1), {"a": lambda outputs, batch: 0}, Remote())
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_table_has_the_largest_ratio_to_rounding_of_all_batches():
     session = Session(fx.symbolic_trace(Divides()), torch.ones(4, 8))
     session.apply("change-true-div-to-mul-by-inverse")
     batches = rows(3)
-    table = evaluate(session, batches).table()
+    table = session.evaluate(batches).table
     assert table.index.name == "measure"
     ratios = [verdict(session.original, session.graph_module, batch).ratio for batch in batches]
     assert None not in ratios
@@ -444,8 +444,8 @@ def test_a_table_has_the_largest_ratio_to_rounding_of_all_batches():
 
 def test_a_refusal_names_all_batches_only_where_they_are_few():
     session = Session(fx.symbolic_trace(nn.Linear(8, 2)), torch.ones(4, 8))
-    some = str(evaluate(session, [torch.ones(2, 7)] * 2 + rows(1)))
-    many = str(evaluate(session, [torch.ones(2, 7)] * 30 + rows(1)))
+    some = str(session.evaluate([torch.ones(2, 7)] * 2 + rows(1)))
+    many = str(session.evaluate([torch.ones(2, 7)] * 30 + rows(1)))
     assert "(0, 1)" in some
     assert "…" not in some
     assert ", …)" in many
@@ -471,7 +471,7 @@ def test_worst_batches_are_those_that_were_judged_whatever_the_loader_does_with_
             yield buffer.fill_(number)
 
     executor = ThreadPoolExecutor(2) if threads else None
-    found = evaluate(session, reusing(), executor=executor, keep=4)
+    found = session.evaluate(reusing(), executor=executor, keep=4)
     for one in found.worst:
         (given,) = one.inputs if isinstance(one.inputs, tuple) else (one.inputs,)
         assert (given == one.number).all()
@@ -487,9 +487,9 @@ def test_a_metric_that_writes_spoils_nothing(session):
         return outputs.abs().mean() + batch.abs().mean()
 
     data = rows(2)
-    both = evaluate(session, data, {"writes": writes, "size": size})
-    alone = evaluate(session, rows(2), {"size": size})
-    assert both.table().loc["size (original)"].equals(alone.table().loc["size (original)"])
+    both = session.evaluate(data, {"writes": writes, "size": size})
+    alone = session.evaluate(rows(2), {"size": size})
+    assert both.table.loc["size (original)"].equals(alone.table.loc["size (original)"])
     assert torch.equal(data[0], rows(2)[0])
     assert both.batches["max_abs_diff"].equals(alone.batches["max_abs_diff"])
 
@@ -526,8 +526,8 @@ def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, mon
         "module": Limited(1),
     }
     path, data = tmp_path / "evaluation.jsonl", rows(2)
-    evaluate(session, data, metrics, resume=path)
-    evaluate(session, data, {**metrics, "object": Above(1)}, resume=path)
+    session.evaluate(data, metrics, resume=path)
+    session.evaluate(data, {**metrics, "object": Above(1)}, resume=path)
     for name, other in (
         ("object", Above(2)),
         ("closure", (lambda limit: lambda o, b: (o > limit).sum())(2)),
@@ -535,22 +535,22 @@ def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, mon
         ("module", Limited(2)),
     ):
         with pytest.raises(ValueError, match="the metrics"):
-            evaluate(session, data, {**metrics, name: other}, resume=path)
+            session.evaluate(data, {**metrics, name: other}, resume=path)
     monkeypatch.setitem(globals(), "LIMIT", 2)
     with pytest.raises(ValueError, match="the metrics"):
-        evaluate(session, data, metrics, resume=path)
+        session.evaluate(data, metrics, resume=path)
 
 
 def test_results_under_other_settings_of_torch_are_not_mixed(session, tmp_path):
     path, data = tmp_path / "evaluation.jsonl", rows(1)
-    evaluate(session, data, resume=path)
+    session.evaluate(data, resume=path)
     with torch.autocast("cpu"), pytest.raises(ValueError, match="the settings of torch is not the same"):
-        evaluate(session, data, resume=path)
+        session.evaluate(data, resume=path)
 
 
 def test_batches_are_counted_as_python_counts_them(session):
     data = [*rows(2), 1e30 * rows(1)[0].sign() * math.inf, *rows(1)]
-    found = evaluate(session, data, keep=1)
+    found = session.evaluate(data, keep=1)
     assert found.batches.index.tolist() == [0, 1, 2, 3]
     number = found.worst[0].number
     assert found.verdict.decided_by == f"batch {number}"
@@ -562,7 +562,7 @@ def test_a_loader_may_not_know_its_length(session):
         def __iter__(self):
             return iter(torch.ones(6, 8))
 
-    assert len(evaluate(session, torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
+    assert len(session.evaluate(torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
 
 
 def test_a_data_set_of_samples_is_batches_of_one(session):
@@ -573,7 +573,7 @@ def test_a_data_set_of_samples_is_batches_of_one(session):
         def __getitem__(self, index):
             return torch.full((8,), 1.0 + index), index
 
-    for found in (evaluate(session, Samples()), session.evaluate(Samples())):
+    for found in (session.evaluate(Samples()), session.evaluate(Samples())):
         assert found.batches["elements"].tolist() == [1, 1, 1]
         assert found.not_given == ("1",)
         assert found.agrees
@@ -598,7 +598,7 @@ def test_arrays_of_a_batch_are_copied_like_tensors(session):
             x[:] = labels[:] = number + 1
             yield {"input": x, "labels": labels}
 
-    found = evaluate(session, refilled(), {"sum": writes})
+    found = session.evaluate(refilled(), {"sum": writes})
     assert found.batches["sum (transformed)"].tolist() == [4.0, 8.0, 12.0]
     assert all(float(one.batch["input"][0, 0]) == one.number + 1 for one in found.worst)
 
@@ -610,15 +610,15 @@ class Opaque:
 @pytest.mark.parametrize("extra", [Opaque, lambda: {"text"}, lambda: np.arange(5000)])
 def test_a_batch_is_known_again_by_all_of_its_contents(session, tmp_path, extra):
     path, x = tmp_path / "evaluation.jsonl", torch.ones(2, 8)
-    evaluate(session, [{"input": x, "extra": extra()}], resume=path)
-    assert evaluate(session, [{"input": x, "extra": extra()}], resume=path)
+    session.evaluate([{"input": x, "extra": extra()}], resume=path)
+    assert session.evaluate([{"input": x, "extra": extra()}], resume=path)
     other = np.arange(5000)
     other[2500] = 0
     with pytest.raises(ValueError, match="batch 0 is not the one"):
-        evaluate(session, [{"input": x, "extra": other}], resume=path)
+        session.evaluate([{"input": x, "extra": other}], resume=path)
 
 
 def test_batches_with_nothing_to_compare_are_in_no_share(session):
-    found = evaluate(session, [torch.empty(0, 8), torch.ones(2, 8)])
+    found = session.evaluate([torch.empty(0, 8), torch.ones(2, 8)])
     assert found
-    assert found.table().loc["batches that agree", ["value", "n"]].tolist() == [1.0, 1]
+    assert found.table.loc["batches that agree", ["value", "n"]].tolist() == [1.0, 1]

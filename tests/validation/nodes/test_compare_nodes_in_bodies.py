@@ -82,7 +82,7 @@ def test_nodes_in_bodies_have_rows_and_are_judged(name):
     for source, changed in sources(name):
         session = Session(source)
         session.apply(INVERSE)
-        table = compare_nodes(session, judge=True)
+        table = compare_nodes(session.original, session.graph_module, session.inputs, judge=True)
         assert 0 < table["introduced"][changed] < 1e-6, table.to_string()
         assert table["status"][changed] == "within the model's own rounding"
         others = table.drop(index=changed)
@@ -93,7 +93,7 @@ def test_nodes_in_bodies_have_rows_and_are_judged(name):
         body = all_bodies(session.graph_module)[f"{prefix}/"]
         assert set(inside) <= {f"{prefix}/{node.name}" for node in body.graph.nodes}
         assert list(table.index).index(inside[-1]) == list(table.index).index(inside[0]) + len(inside) - 1
-        assert first_divergence(session) is None
+        assert first_divergence(session.original, session.graph_module, session.inputs) is None
 
 
 def wrong(graph_module, change):

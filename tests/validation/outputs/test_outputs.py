@@ -36,7 +36,7 @@ def session_of(x):
 RUNS = {
     "verdict": lambda s: s.verdict(),
     "gradients": lambda s: s.verdict(gradients=True),
-    "outputs": lambda s: s.compare_outputs(),
+    "outputs": lambda s: fxlab.compare_outputs(s.original, s.graph_module, s.inputs),
     "compare_outputs": lambda s: fxlab.compare_outputs(s.original, s.graph_module, s.inputs),
     "compare_nodes": lambda s: fxlab.compare_nodes(s.original, s.graph_module, s.inputs),
     "first_divergence": lambda s: fxlab.first_divergence(s.original, s.graph_module, s.inputs),

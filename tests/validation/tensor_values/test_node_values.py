@@ -31,7 +31,7 @@ def session():
 def test_a_value_is_what_the_graph_computes(session):
     found = fxlab.node_values(session, "matmul")
     assert torch.equal(found.of().tensor, session.original(session.inputs)[1].detach())
-    assert list(found.table().index) == [("value", "output")]
+    assert list(found.table.index) == [("value", "output")]
 
 
 def test_without_a_node_there_is_a_row_for_each_tensor_on_given_inputs(session):

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxlab
 from fxlab import Session, from_callable, verdict
+from fxlab.validation import Reference
 from fxlab.validation.arguments import as_graph
 from fxlab.validation.verdicts import comparison
 from fxlab.validation.verdicts.runs import gradients_flow
@@ -34,11 +35,11 @@ def test_a_verdict_and_an_evaluation_are_true_where_the_models_agree():
     assert same
     assert not other
     session = Session(fx.symbolic_trace(nn.ReLU()), torch.randn(3), passes=[from_callable(negated, name="n")])
-    assert fxlab.evaluate(session, [torch.randn(3)])
+    assert session.evaluate([torch.randn(3)])
     session.apply("n")
-    assert not fxlab.evaluate(session, [torch.randn(3)])
-    assert not session.known_verdict()
-    assert session.known_verdict() is session.known_verdict()
+    assert not session.evaluate([torch.randn(3)])
+    assert not session._internals.known_verdict()
+    assert session._internals.known_verdict() is session._internals.known_verdict()
 
 
 def negated(graph_module):
@@ -359,8 +360,8 @@ def test_what_was_run_under_other_settings_is_run_again_and_settings_are_told(na
         under = session.verdict()
         assert under, under
         assert "; run with " in under.reason
-        session.compare_outputs()
-        session.revert_all()
+        fxlab.compare_outputs(session.original, session.graph_module, session.inputs)
+        session.revert()
         session.apply("fuse-bias-in-linear")
         again = session.verdict()
         assert again, again
@@ -370,7 +371,7 @@ def test_what_was_run_under_other_settings_is_run_again_and_settings_are_told(na
 
 def test_a_reference_runs_again_only_under_other_settings():
     model, runs = layers(), []
-    reference = fxlab.Reference(model, torch.randn(2, 4))
+    reference = Reference(model, torch.randn(2, 4))
     model.register_forward_hook(lambda *_: runs.append(1))
     for _ in range(2):
         assert reference.verdict(layers())

@@ -166,11 +166,11 @@ def test_sessions_bisecting_and_evaluating_judge_models_in_training():
     session.apply("fuse-bias-in-linear")
     assert session.verdict(), session.verdict()
     assert fxlab.bisect(session) is None
-    assert fxlab.evaluate(session, [X, X[:5] + 1])
+    assert session.evaluate([X, X[:5] + 1])
     session.apply("wrong")
     assert session.verdict().status == "different"
     assert fxlab.bisect(session).pass_.name == "wrong"
-    assert not fxlab.evaluate(session, [X])
+    assert not session.evaluate([X])
 
 
 def test_the_node_that_goes_wrong_is_found_among_those_that_draw():

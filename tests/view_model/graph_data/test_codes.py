@@ -12,8 +12,9 @@ from drawing_models import bert_session
 from received import Received
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, Inspector, MergeLinears, Session
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.html_report.report import _data
+from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
