@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests pass lint docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -42,6 +42,10 @@ quick: $(VENV)/.test
 
 quick-tests:
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile -m "not slow" fxlab tests $(ALONE:%=--ignore=%)
+
+# While writing a pass: its tests, the laws with it alone, and its types. `make pass P=merge-linears`
+pass: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python tests/transformations/one_pass.py $(P)
 
 # Further instances of what `make test` tests, which take long.
 weekly: $(VENV)/.test

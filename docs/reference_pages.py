@@ -11,7 +11,11 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+from fxlab.transformations import passes
+
 LIST = "reference"
+PASSES, TABLE = ".. passes::\n", "<!--- the passes --->\n"
+"""Places of the passes: in the list, and of a table of them in other pages."""
 BLOCK = re.compile(r"^```\{eval-rst\}\n(.*?)^```$", flags=re.M | re.S)
 ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+).*?(?=^\.\. |\Z)", flags=re.M | re.S)
 SIGNATURE = re.compile(r"\(.*\)$", flags=re.M)
@@ -23,7 +27,7 @@ def write_pages(app: Sphinx) -> None:
     folder = Path(app.srcdir) / LIST
     folder.mkdir(exist_ok=True)
     pages = {}
-    for block in BLOCK.findall((Path(app.srcdir) / f"{LIST}.md").read_text()):
+    for block in BLOCK.findall(with_passes((Path(app.srcdir) / f"{LIST}.md").read_text())):
         for entry in ENTRY.finditer(block):
             name = entry[1]
             pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{SIGNATURE.sub('', entry[0])}"
@@ -37,7 +41,29 @@ def write_pages(app: Sphinx) -> None:
 def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
     """Put a table of the pages in the place of each block."""
     if name == LIST:
-        source[0] = BLOCK.sub(lambda block: _table(re.findall(ENTRY, block[1])), source[0])
+        written = with_passes(source[0])
+        source[0] = BLOCK.sub(lambda block: _table(re.findall(ENTRY, block[1])), written)
+    source[0] = source[0].replace(TABLE, _table_of_passes())
+
+
+def with_passes(text: str) -> str:
+    """Return the list with an entry for each pass, in their order."""
+    return text.replace(PASSES, "".join(f".. autoclass:: fxlab.{cls.__name__}\n" for cls in _passes()))
+
+
+def _passes() -> list[type]:
+    """Return the classes of passes: those on offer in their order, then the others."""
+    return [getattr(passes, name) for name in dict.fromkeys((*passes.ORDER, *passes.__all__))]
+
+
+def _table_of_passes() -> str:
+    rows = (f"| [`{cls.__name__}`](reference.md) | {_effect(cls)} |\n" for cls in _passes())
+    return f"| Pass | Effect |\n|---|---|\n{''.join(rows)}"
+
+
+def _effect(cls: type) -> str:
+    first = (cls.__doc__ or "").strip().partition("\n\n")[0]
+    return " ".join(first.split()).replace("``", "`")
 
 
 def _table(names: list[str]) -> str:

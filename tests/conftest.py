@@ -20,6 +20,7 @@ settings.register_profile(
     phases=(Phase.generate, Phase.shrink),
     **_COMMON,
 )
+settings.register_profile("pass", max_examples=3, derandomize=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Constants of all imported files are examples too: to parse them takes longer than most tests, and a test

@@ -97,6 +97,14 @@ _ELSEWHERE = {
 """What leads to the thing -> the words of former versions and of other programs for its command."""
 
 
+_OTHER_OPTIONS = {
+    **dict.fromkeys(("--format", "--csv"), "--json prints JSON"),
+    **dict.fromkeys(("--shape", "--shapes", "--input-shape", "--input-size"), "--inputs 2x8 makes a tensor"),
+    **dict.fromkeys(("--apply", "--transform"), "--passes names passes"),
+}
+"""Options of former versions and of other programs -> what is there instead."""
+
+
 def _no_such_command(word: str) -> str:
     """Return a sentence that leads from a word that is no command to what does it."""
     spelt = word.lower().replace("_", "-")
@@ -111,15 +119,18 @@ def _hint(unknown: str, options: argparse.Namespace) -> str:
     """Return the end of the sentence about an argument that a command does not have."""
     if options.command == "compile":
         return "; put those of the script behind --"
-    if unknown.startswith("--format"):
-        return "; --json prints JSON"
+    name = unknown.partition("=")[0]
+    if name in _OTHER_OPTIONS:
+        return f"; {_OTHER_OPTIONS[name]}"
     if unknown.startswith("-"):
         known = [name for name in options.known_options if name.startswith("--")]
-        near = get_close_matches(unknown.partition("=")[0], known, n=1, cutoff=0.6)
+        near = get_close_matches(name, known, n=1, cutoff=0.6)
         return f"; did you mean {near[0]}?" if near else ""
     if getattr(options, "passes", None):
         return "; names of passes are separated by commas"
-    return "; two models are compared by `fxlab compare REFERENCE CANDIDATE`"
+    if options.command in ("report", "check", "trace"):
+        return "; two models are compared by `fxlab compare REFERENCE CANDIDATE`"
+    return ""
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]:

@@ -78,7 +78,7 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
             f"{path}: expected a config.json, a directory with one, a program saved by torch.export.save "
             "(.pt2), the name of a model on the Hugging Face hub, or file.py:name for one that Python makes."
         )
-    is_file_name = path.suffix in (".json", ".pt2", *_PICKLES)
+    is_file_name = path.suffix in (".json", ".pt2", ".py", *_PICKLES)
     if not path.exists() and (is_file_name or not _HUB_NAME.fullmatch(options.model)):
         raise CommandError(f"{path}: there is no such file or directory.")
     return _of_transformers

@@ -25,10 +25,11 @@ from fxlab.models.hooks import is_compiled
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.torch_private import FakeTensor, modes_disabled
+from fxlab.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.values.containers import (
     cells_of,
     contents,
+    held_items,
     holds_attributes,
     is_a,
     memory_in,
@@ -307,7 +308,7 @@ class ModelState:
         elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))
-        elif (items := value if is_a(value, tuple) else contents(value)) is not None:
+        elif (items := held_items(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
@@ -405,8 +406,10 @@ def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has numbers: not on the meta device, fake or lazy."""
-    return not (tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor))
+    """Tell whether a tensor has numbers of its own: not on the meta device, fake, lazy or of a transform."""
+    if tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor):
+        return False
+    return not is_of_transform(tensor)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
@@ -421,9 +424,8 @@ def value_at(model: nn.Module, name: str) -> Any:
     for part in name.split("."):
         if is_a(value, dict):
             value = dict.get(value, part)
-        elif is_a(value, list, tuple):
-            built_in: Any = list if is_a(value, list) else tuple
-            value = dict(zip(map(str, count()), built_in.__iter__(value), strict=False)).get(part)
+        elif (items := held_items(value)) is not None:
+            value = dict(zip(map(str, count()), items, strict=False)).get(part)
         else:
             value = getattr(value, part, None)
     return value

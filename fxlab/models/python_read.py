@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.values.containers import cells_of, contents, is_a, namespace_of, slots_of
+from fxlab.values.containers import cells_of, held_items, is_a, namespace_of, slots_of
 
 OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
 """Packages whose Python belongs to no model."""
@@ -161,7 +161,7 @@ class _Walk:
         elif not is_a(value, nn.Module):
             kind = type(value)
             self.names_of(kind)
-            if _is_of_model(kind.__module__) or contents(value) is not None or is_a(value, tuple):
+            if _is_of_model(kind.__module__) or held_items(value) is not None:
                 self.ahead.extend((path, item, False) for item in _held_by(value))
 
     def _read_by(self, function: FunctionType) -> None:
@@ -186,8 +186,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _held_by(value: Any) -> list[Any]:
-    items = value if is_a(value, tuple) else contents(value) or ()
-    flat = [part for item in items for part in item] if is_a(value, dict) else list(items)
+    items = held_items(value) or []
+    flat = [part for item in items for part in item] if is_a(value, dict) else items
     held = [*flat, *namespace_of(value).values(), *(item for _, item in slots_of(value))]
     return [item for item in held if type(item) is str or type(item) not in PLAIN]
 

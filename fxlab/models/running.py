@@ -317,7 +317,7 @@ def _cloned_together(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Te
 
 def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a copy of a tensor, or of an object such as a cache, into which a model may write."""
-    if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
+    if not isinstance(leaf, torch.Tensor | Mapping) and not is_object(leaf):
         return leaf
 
     def clone_real(_: object, tensor: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from fxlab.author_frames import is_installed
 from fxlab.models.python_read import PLAIN, python_read
 from fxlab.torch_private import FakeTensor
-from fxlab.values.containers import contents, holds_attributes, is_a, memory_in, namespace_of, slots_of
+from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
@@ -272,7 +272,7 @@ def _setting(value: Any, depth: int) -> object:
     if depth:
         if is_a(value, functools.partial):
             value = kind, value.func, value.args, value.keywords
-        items = value if is_a(value, tuple) else contents(value)
+        items = held_items(value)
         if items is not None:
             is_dict = is_a(value, dict)
             held = ((_setting(k, 0), _setting(v, depth - 1)) for k, v in items) if is_dict else None

@@ -13,7 +13,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fxlab.values.nested import ObjectParts, Path, has_parts, map_tensors, name_of_part, parted, put_together
+from fxlab.values.nested import (
+    ObjectParts,
+    Path,
+    has_parts,
+    map_tensors,
+    name_of_part,
+    parted,
+    parts_inside,
+    put_together,
+)
 from fxlab.values.tensors import refuse_fake
 
 _CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
@@ -200,10 +209,8 @@ def _check(argument: Argument) -> None:
         value = pending.pop()
         if isinstance(value, ObjectParts):
             pending.extend(part for part in value.values() if not isinstance(part, type))
-        elif isinstance(value, Mapping):
-            pending.extend(value.values())
-        elif isinstance(value, list | tuple):
-            pending.extend(value)
+        elif isinstance(value, Mapping | list | tuple):
+            pending.extend(part for _, part in parts_inside(value))
         elif not isinstance(value, (torch.Tensor, Enum, slice, *_CONSTANT)):
             raise TypeError(
                 f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "

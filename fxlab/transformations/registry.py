@@ -34,7 +34,7 @@ def available() -> list[type[Transformation]]:
     >>> [pass_().name for pass_ in available()][:2]
     ['remove-dead-code', 'remove-identities']
     """
-    return [getattr(passes, name) for name in passes.OFFERED]
+    return [getattr(passes, name) for name in passes.ORDER]
 
 
 def installed() -> list[Transformation]:

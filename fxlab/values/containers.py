@@ -36,6 +36,11 @@ def contents(value: Any) -> Any:
     return list(built_in.items(value)) if issubclass(built_in, dict) else list(built_in.__iter__(value))
 
 
+def held_items(value: Any) -> list[Any] | None:
+    """Return what :func:`contents` does, and the items of a tuple, however its class reads them."""
+    return list(tuple.__iter__(value)) if is_a(value, tuple) else contents(value)
+
+
 def put_back(value: Any, before: Any) -> None:
     """Restore the contents of a container from :func:`contents`, unless it still has them."""
     if before is None or has_contents(value, before):

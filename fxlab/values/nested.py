@@ -2,13 +2,17 @@
 
 import copy
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.fx import Node
+
+from fxlab.torch_private import pytree
 
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
@@ -23,15 +27,88 @@ class Attribute(str):
     __slots__ = ()
 
 
-class ObjectParts(dict[Attribute, Any]):
-    """The attributes of an object, such as a cache of keys and values, as a mapping."""
+class Child(Attribute):
+    """A part of an object of a class that is registered as a node of pytrees, by name or place."""
 
-    def __init__(self, cls: type, parts: Mapping[Attribute, Any]) -> None:
+    __slots__ = ()
+
+
+class ObjectParts(dict[Attribute, Any]):
+    """The parts of an object, as a mapping: its attributes, such as the keys and values of a cache.
+
+    Those of an object of a class that is registered with pytrees are its children. ``context``: what the
+    registered function returns beside them; ``...`` if the parts are attributes.
+    """
+
+    def __init__(self, cls: type, parts: Mapping[Attribute, Any], context: Any = ...) -> None:
         super().__init__(parts)
-        self.cls = cls
+        self.cls, self.context = cls, context
+
+    @classmethod
+    def of(cls, value: Any) -> "ObjectParts":
+        """Take an object apart."""
+        if not is_registered(value):
+            return cls(type(value), {Attribute(name): item for name, item in vars(value).items()})
+        children, context = _registered(type(value)).flatten_fn(value)
+        children = list(children)
+        told = type(context) in (list, tuple) and len(context) == len(children)
+        names = context if told and all(type(name) is str for name in context) else range(len(children))
+        parts = {Child(name): child for name, child in zip(names, children, strict=True)}
+        return cls(type(value), cast("Mapping[Attribute, Any]", parts), context)
+
+    def with_parts(self, parts: Mapping[Attribute, Any]) -> "ObjectParts":
+        """Return the parts of an object of the same class with other parts."""
+        return ObjectParts(self.cls, parts, self.context)
+
+    def made(self) -> Any:
+        """Return a new object of these parts."""
+        items = {name: put_together(item) for name, item in self.items()}
+        if self.context is not ...:
+            return _registered(self.cls).unflatten_fn(list(items.values()), self.context)
+        result: Any = object.__new__(self.cls)
+        vars(result).update({str(name): item for name, item in items.items()})
+        return result
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectParts, (self.cls, dict(self))
+        return ObjectParts, (self.cls, dict(self), self.context)
+
+
+def _registered(cls: type) -> Any:
+    return pytree.SUPPORTED_NODES.get(cls)
+
+
+def is_registered(value: Any) -> bool:
+    """Tell whether an object is taken apart as its class is registered with pytrees, and in no other way.
+
+    Its iteration, length and comparison may be anything, as those of a table of rows are.
+    """
+    is_node = _registered(type(value)) is not None
+    return is_node and not isinstance(value, dict | list | tuple | deque) and not is_object(value)
+
+
+def parts_inside(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a list, tuple or mapping with their indices or keys; nothing of any other value.
+
+    Lists and tuples whose class reads its items in a way of its own are left alone.
+    """
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return enumerate(value)
+    if issubclass(kind, dict):
+        return dict.items(value)
+    if issubclass(kind, (list, tuple)):
+        return enumerate(value) if _reads_as_built_in(kind) else ()
+    if is_registered(value):
+        return ObjectParts.of(value).items()
+    return value.items() if isinstance(value, Mapping) else ()
+
+
+@cache
+def _reads_as_built_in(kind: Any) -> bool:
+    built_in = list if issubclass(kind, list) else tuple
+    is_own = kind.__module__.partition(".")[0] == "fxlab"
+    readers = ("__iter__", "__len__", "__getitem__")
+    return is_own or all(getattr(kind, name) is getattr(built_in, name) for name in readers)
 
 
 def class_of(value: Any) -> type:
@@ -62,17 +139,16 @@ def _parted(value: Any, inside: frozenset[int]) -> Any:
         return {key: _parted(item, inside) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_parted(item, inside) for item in value)
-    if not is_object(value):
+    if not is_object(value) and not is_registered(value):
         return value
-    return ObjectParts(type(value), {Attribute(n): _parted(item, inside) for n, item in vars(value).items()})
+    parts = ObjectParts.of(value)
+    return parts.with_parts({name: _parted(item, inside) for name, item in parts.items()})
 
 
 def put_together(value: Any) -> Any:
     """Undo :func:`parted`, with new objects."""
     if isinstance(value, ObjectParts):
-        result: Any = object.__new__(value.cls)
-        vars(result).update({str(name): put_together(item) for name, item in value.items()})
-        return result
+        return value.made()
     if type(value) is dict:
         return {key: put_together(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -84,12 +160,9 @@ def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Te
     """Yield each tensor inside nested lists, tuples and mappings, with the path that leads to it."""
     if isinstance(value, torch.Tensor):
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from tensors_inside(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from tensors_inside(item, (*path, index))
+        return
+    for key, item in parts_inside(value):
+        yield from tensors_inside(item, (*path, key))
 
 
 def texts_inside(value: Any, inside: frozenset[int] = frozenset()) -> Iterator[str]:
@@ -100,10 +173,8 @@ def texts_inside(value: Any, inside: frozenset[int] = frozenset()) -> Iterator[s
     parts: Iterable[Any] = ()
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        parts = value.items()
-    elif type(value) in (list, tuple) or hasattr(type(value), "_fields"):
-        parts = value
+    elif inside_of := dict(parts_inside(value)):
+        parts = inside_of.items() if isinstance(value, Mapping) else inside_of.values()
     elif not isinstance(value, list | tuple | torch.Tensor | nn.Module | type) and not callable(value):
         parts = vars(value).items() if hasattr(value, "__dict__") else ()
     for part in parts:
@@ -120,33 +191,42 @@ def map_tensors(
     """Return a nested value with other tensors, of the same types; ``other`` replaces its other leaves."""
     if isinstance(value, torch.Tensor):
         return change(path, value)
+    items = {key: map_tensors(change, item, (*path, key), other) for key, item in parts_inside(value)}
+    if type(value) is dict:
+        return items
     if isinstance(value, ObjectParts):
-        own = {name: map_tensors(change, item, (*path, name), other) for name, item in value.items()}
-        return ObjectParts(value.cls, own)
+        return value.with_parts(items)
+    if is_registered(value):
+        return ObjectParts.of(value).with_parts(items).made()
     if isinstance(value, Mapping):
-        items = {key: map_tensors(change, item, (*path, key), other) for key, item in value.items()}
-        if type(value) is dict:
-            return items
         if hasattr(type(value), "__dataclass_fields__"):
             return type(value)(**items)  # ModelOutput and its like
-        changed: Any = copy.copy(value)
-        for key, item in items.items():  # as Counter.update adds
-            changed[key] = item
-        return changed
-    if isinstance(value, list | tuple):
-        parts = [map_tensors(change, item, (*path, index), other) for index, item in enumerate(value)]
+        return _mapping_like(value, items)
+    if isinstance(value, list | tuple) and _reads_as_built_in(type(value)):
         # Named tuples may have a constructor of their own, as packed sequences do.
         named: Any = type(value)
-        return tuple.__new__(named, parts) if hasattr(value, "_fields") else named(parts)
+        return tuple.__new__(named, items.values()) if hasattr(value, "_fields") else named(items.values())
     return value if other is None else other(value)
+
+
+def _mapping_like(value: Any, items: Mapping[Any, Any]) -> Any:
+    """Return a copy of a mapping with other items, which shares nothing that can be written with it."""
+    before = dict(parts_inside(value))
+    try:
+        copied: Any = copy.deepcopy(value, {id(before[key]): item for key, item in items.items()})
+    except TypeError:  # its class refuses copies, and may take a mapping
+        return type(value)(dict(items))
+    for key, item in items.items():  # as Counter.update adds
+        if copied[key] is not item and item is not before[key]:
+            copied[key] = item
+    return copied
 
 
 def has_parts(value: Any) -> bool:
     """Tell whether there is a tensor inside, or an object that was taken apart."""
     if isinstance(value, torch.Tensor | ObjectParts):
         return True
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(map(has_parts, items))
+    return any(has_parts(item) for _, item in parts_inside(value))
 
 
 def name_of_part(name: str, path: Path) -> str:
@@ -188,7 +268,10 @@ class PartOf:
     def __call__(self, value: Any) -> Any:
         """Return the value at the end of the path."""
         for key in self.path:
-            value = getattr(value, key) if isinstance(key, Attribute) else value[key]
+            if isinstance(key, Child):
+                value = ObjectParts.of(value)[key]
+            else:
+                value = getattr(value, key) if isinstance(key, Attribute) else value[key]
         return value
 
 
@@ -246,7 +329,9 @@ class RequireParts:
         elif isinstance(parts, ObjectParts):
             words = f"of class {parts.cls.__name__}"
             if is_same := type(value) is parts.cls:
-                items = ((name, getattr(value, name, None), part) for name, part in parts.items())
+                given = ObjectParts.of(value)
+                is_same = is_same_constant(given.context, parts.context)
+                items = ((name, given.get(name), part) for name, part in parts.items())
         elif isinstance(parts, Mapping):
             is_alike = isinstance(value, Mapping)
             keys = ", ".join(map(repr, parts))

@@ -17,6 +17,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxlab.torch_private import FakeTensor, modes_disabled, pytree
 from fxlab.values.lazy import LazyTensor, is_lazy
+from fxlab.values.nested import is_registered, parts_inside
 
 NUMBERS = (bool, int, float, complex)
 SIMPLE = (str, bytes, type(None), type, torch.dtype, torch.device, enum.Enum)
@@ -272,13 +273,11 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the items of a container, and its attributes besides."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     items: dict[Any, Any] = {}
-    if isinstance(value, Mapping):
-        items = dict(value.items())
-        held = {} if isinstance(value, UserDict) else held
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = dict(zip(value._fields, value, strict=True))
-    elif isinstance(value, list | tuple):
-        items = dict(enumerate(value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        items = dict(zip(value._fields, tuple.__iter__(value), strict=True))
+    elif isinstance(value, Mapping | list | tuple):
+        items = dict(parts_inside(value))
+        held = {} if isinstance(value, UserDict) or is_registered(value) else held
     elif dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         items = {name: getattr(value, name) for name in names if hasattr(value, name)}

@@ -88,6 +88,8 @@ def test_every_exit_code_is_told_by_help():
         (("report", "x.json", "y.json"), "`fxlab compare REFERENCE CANDIDATE`"),
         (("report", "x.json", "-p", "merge-linears", "fuse-gelu"), "separated by commas"),
         (("trace", "x.json", "--format", "json"), "--json prints JSON"),
+        (("trace", "x.json", "--input-shape", "2x8"), "--inputs 2x8"),
+        (("trace", "no_such_file.py"), "no such file"),
         (("trace", "x.json", "--batchsize", "3"), "did you mean --batch-size?"),
         (("report", "x.json", "-p", "merge-linear"), "Did you mean merge-linears?"),
         (("trace",), "required: MODEL"),

@@ -4,6 +4,7 @@ Each test is a law. What once broke one is kept as a test of its own, in the fil
 """
 
 import copy
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,8 @@ from fxlab.values.tensors import bits_of, same_bits
 pytestmark = [pytest.mark.filterwarnings("ignore", "error:.*cannot bring"), pytest.mark.slow]
 
 PASSES: list[ReversibleTransformation] = [cls() for cls in available()]
+ALWAYS = [pass_ for pass_ in PASSES if pass_.name == os.environ.get("FXLAB_PASS")]
+"""The pass that each sequence has: `make pass`."""
 TAKES_AWAY = (RemoveDeadCode, EliminateCommonSubexpressions, FoldConstants)
 """The passes that take away calls of functions, which others cannot change then."""
 
@@ -54,7 +57,9 @@ WITH_OPAQUE = [*PASSES, from_callable(copy_activations)]
 def some_of(passes: list[ReversibleTransformation]) -> st.SearchStrategy[list[ReversibleTransformation]]:
     """Draw one pass or more, in any order."""
     return st.permutations(passes).flatmap(
-        lambda drawn: st.integers(1, len(drawn)).map(lambda count: drawn[:count])
+        lambda drawn: st.integers(1, len(drawn)).map(
+            lambda count: [*drawn[:count], *(pass_ for pass_ in ALWAYS if pass_ in drawn[count:])]
+        )
     )
 
 

@@ -59,7 +59,8 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             model, inputs = traced(source, options)
         with progress.step("passes"):
             session, differences = _loaded_session(options.session, model, inputs, passes)
-        if left := [name for name in named if not session._internals.is_on(name)]:
+        on = [str(pass_.name) for pass_ in session.applied]
+        if left := [name for name in named if name not in on]:
             raise CommandError(
                 f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
                 "leave it out to judge others."

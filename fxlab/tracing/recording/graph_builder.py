@@ -434,6 +434,8 @@ class Recording:
             return value
         if isinstance(value, type) and value in _DTYPES:
             return _DTYPES[value]
+        if type(value) is type(torch.FloatTensor):  # torch's class of a dtype, which is no Python class
+            return f"{value.__module__}.{value.__name__}"
         if isinstance(value, slice):
             return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):

@@ -210,7 +210,7 @@ class Conditions:
         held, place = f"{result!r:.60} only", where(self._recording.frames())
         self._recording.describe_place(read)
         self._recording.note(Found.VALUE_READ, name, value=result)
-        message = f"{REFUSAL} {name} giving {held} (at {place})"
+        message = f"{REFUSAL} {name} giving {held}{_at(place)}"
         if result != result:  # NaN, which is not equal to itself
             self._require(operator.ne, read, read, message)
         else:
@@ -226,7 +226,7 @@ class Conditions:
             constant = self._recording.constant_node(data)
             read = self._graph.call_function(SameData(), (self._recording.node_of(tensor), constant))
             self._recording.describe_place(read)
-            self._assert(read, f"{REFUSAL} {name} giving {held} (at {place})")
+            self._assert(read, f"{REFUSAL} {name} giving {held}{_at(place)}")
 
     def require_unwritten(self) -> None:
         """Raise :class:`TraceError` if code outside torch has written into memory that was handed out."""
@@ -267,7 +267,7 @@ class Conditions:
         shape, place = tuple(tensor.shape), where(self._recording.frames())
         self._recording.note(Found.SHAPE_READ, name, shape=shape)
         actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
-        self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+        self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only{_at(place)}")
 
     def hold_error(self, call: Call, name: str, error: Exception) -> None:
         """Make the graph check that a call raises again, after which the model has gone on."""
@@ -278,7 +278,7 @@ class Conditions:
         node = self._graph.call_function(Raises(call.op, call.target, type(error)), *arguments)
         self._recording.describe_place(node)
         self._recording.note(Found.ERROR_CAUGHT, name, error=raised)
-        self._assert(node, f"{REFUSAL} {name} raising {raised} only (at {place})")
+        self._assert(node, f"{REFUSAL} {name} raising {raised} only{_at(place)}")
 
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""
@@ -287,7 +287,7 @@ class Conditions:
                 self._hold_count(name, node, tensors)
 
     def _hold_count(self, name: str, node: Node, values: Any) -> None:
-        message = f"{REFUSAL} {name} giving {len(values)} tensors only (at {where(self._recording.frames())})"
+        message = f"{REFUSAL} {name} giving {len(values)} tensors only{_at(where(self._recording.frames()))}"
         self._require(operator.eq, self._graph.call_function(len, (node,)), len(values), message)
 
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
@@ -340,6 +340,11 @@ class Conditions:
             known.add(node)
         with self._graph.inserting_before(node):
             yield
+
+
+def _at(place: str) -> str:
+    """Write a line of the model in brackets; nothing where no line of it is running."""
+    return f" (at {place})" if place else ""
 
 
 _NUMBERS = (bool, int, float, complex, str, bytes)

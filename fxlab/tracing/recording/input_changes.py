@@ -7,7 +7,7 @@ from typing import Any
 
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.values.containers import is_same
-from fxlab.values.nested import ObjectParts, class_of, is_object
+from fxlab.values.nested import ObjectParts, class_of, is_object, parts_inside
 
 _CONTAINERS = (dict, list, tuple)
 
@@ -29,7 +29,7 @@ def _changed(path: str, before: Any, now: Any, returned: set[int]) -> Iterator[s
     if type(before) not in (*_CONTAINERS, ObjectParts) or id(now) in returned:
         return
     is_of_object = isinstance(before, ObjectParts)
-    held, current = _held_by(before), _held_by(vars(now) if is_of_object else now)
+    held, current = _held_by(before), _held_by(ObjectParts.of(now) if is_of_object else now)
     if held.keys() != current.keys() or not all(_is_same(held[key], current[key]) for key in held):
         yield path
         return
@@ -52,14 +52,7 @@ def _is_same(before: Any, now: Any) -> bool:
 def _reach(value: Any, seen: set[int]) -> None:
     if id(value) in seen or is_unread(value):
         return
-    if isinstance(value, Mapping):
-        items = [*value.values()]
-    elif isinstance(value, list | tuple):
-        items = [*value]
-    elif is_object(value):
-        items = [*vars(value).values()]
-    else:
-        return
-    seen.add(id(value))
-    for item in items:
+    items = vars(value).items() if is_object(value) else parts_inside(value)
+    for _, item in items:
+        seen.add(id(value))
         _reach(item, seen)

@@ -57,7 +57,8 @@ def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
     def pad(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         nonlocal changed
         is_number = is_floating(tensor)
-        if is_number or tensor.dim() != 2 or tensor.shape[-1] < 2 or not bool((tensor == 1).all()):
+        has_places = tensor.dim() == 2 and tensor.shape[-1] > 1 and tensor.numel()
+        if is_number or not has_places or not bool((tensor == 1).all()):
             return tensor
         changed = True
         padded = tensor.clone()

@@ -1,4 +1,4 @@
-"""The passes. This is the table of their names: a pass is a file, a line here, and its place in the order.
+"""The passes: a file for each, and here the table of their names and their order.
 
 The names are exported by :mod:`fxlab` and :mod:`fxlab.transformations`, which take them from here.
 """
@@ -50,11 +50,24 @@ if TYPE_CHECKING:
 else:
     __all__, __getattr__ = on_first_use(__name__)
 
-OFFERED = (
-    "RemoveDeadCode", "RemoveIdentities", "FoldConstants", "EliminateCommonSubexpressions",
-    "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInConv1d", "FuseBatchNorm3dInConv3d",
-    "FuseBatchNormInConvTranspose", "FuseBatchNorm1dInLinear", "MergeLinears", "FuseBiasInLinear",
-    "FuseAttention", "RemoveRepeatedHeads", "FuseRMSNorm", "FuseLayerNorm", "FuseActivation",
-    "ChangeTrueDivToMulByInverse", "RemoveRedundantViews",
-)  # fmt: skip
-"""The names of those that sessions offer, in the order of their application."""
+ORDER = {
+    "RemoveDeadCode": "first: no other pass has to look at nodes that nobody reads",
+    "RemoveIdentities": "before fusions: an inactive dropout stands between nodes that they look for",
+    "FoldConstants": "before fusions: they take weights, and not the arithmetic that makes them",
+    "EliminateCommonSubexpressions": "before MergeLinears: equal inputs of linears become one input",
+    "FuseBatchNorm2dInConv2d": "no other pass looks at convolutions, so it may stand anywhere",
+    "FuseBatchNorm1dInConv1d": "as for two dimensions",
+    "FuseBatchNorm3dInConv3d": "as for two dimensions",
+    "FuseBatchNormInConvTranspose": "as for two dimensions",
+    "FuseBatchNorm1dInLinear": "before MergeLinears: a norm of one linear does not fold into a merged one",
+    "MergeLinears": "before FuseBiasInLinear: linears that each pad their input no longer share it",
+    "FuseBiasInLinear": "behind MergeLinears: one input is padded for all",
+    "FuseAttention": "before RemoveRepeatedHeads, which looks at the fused call",
+    "RemoveRepeatedHeads": "behind FuseAttention, and before its repeated views are removed",
+    "FuseRMSNorm": "before divisions become products: a mean may be written as a division by a constant",
+    "FuseLayerNorm": "as for RMS norms; neither of the two matches the other's pattern",
+    "FuseActivation": "before divisions become products: gelu divides by a constant",
+    "ChangeTrueDivToMulByInverse": "behind the fusions, whose patterns have divisions",
+    "RemoveRedundantViews": "last: attention is recognised by views that it removes",
+}
+"""The passes that sessions offer, lowest in the stack first, each with the reason for its place."""

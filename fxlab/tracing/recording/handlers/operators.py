@@ -27,6 +27,7 @@ from fxlab.tracing.recording.torch_calls import (
     may_drop_dimensions,
     name_of,
     size_that_is_parted,
+    with_any_index,
     with_numbers_for_sizes,
     written_by,
 )
@@ -91,10 +92,11 @@ def _made(run: Run, call: TorchCall) -> _Made:
     versions = versions_of(call.args, call.kwargs)
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
-    result = run.computed(call.func, call.args, call.kwargs)
-    written = run.notice_writes(
-        versions, call.args, call.kwargs, written_by(call.func, call.args, call.kwargs)
-    )
+    by_place = run.real is None and not run.fakes.has_data and not run.recording.bodies
+    args = with_any_index(call.func, call.args) if by_place else call.args
+    result = run.computed(call.func, args, call.kwargs)
+    known = written_by(call.func, call.args, call.kwargs)
+    written = run.notice_writes(versions, call.args, call.kwargs, known)
     return _Made(call, result, written, by_shapes, asked)
 
 

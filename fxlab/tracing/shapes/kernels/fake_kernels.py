@@ -8,6 +8,7 @@ questions about symbolic sizes: made in one step, a transformer is traced in hal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
     with_data = any(map(has_data, tensors))
     maker = _MAKERS.get(func) or (None if with_data else DENSE_RESULTS.get(func))
+    if kwargs.get("out") is not None:
+        return None
     result = maker(*args, **kwargs) if maker is not None else None
     if result is not None and with_data and all(map(has_data, tensors)):
         give_data(result, call_on_data(func, args, kwargs))
@@ -228,7 +231,66 @@ def _batch_norm(
     return made(input.shape, input, *state)
 
 
+def _cov(input: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    """Torch compares weights that are not given."""
+    return made(input.shape[:1] * 2 if input.dim() == 2 else (), input) if input.is_floating_point() else None
+
+
+def _reduced(shape: Any, reduction: str, *given: torch.Tensor) -> torch.Tensor:
+    return made(shape if reduction == "none" else (), *given)
+
+
+def _gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor | None:
+    """Torch looks for negative variances, which are an error."""
+    given = (input, target, var) if isinstance(var, torch.Tensor) else (input, target)
+    shape = torch.broadcast_shapes(input.shape, target.shape)  # type: ignore[no-untyped-call]
+    return _reduced(shape, reduction, *given) if are_plain(*given) else None
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor | None:
+    """Torch reads the lengths."""
+    return _reduced(log_probs.shape[1:2] if log_probs.dim() == 3 else (), reduction, log_probs)
+
+
+def _adaptive_max_pool(
+    dimensions: int, input: torch.Tensor, output_size: Any, return_indices: bool = False
+) -> torch.Tensor | None:
+    """Torch fixes the sizes that stay as they are."""
+    sizes = (output_size,) * dimensions if isinstance(output_size, int) else tuple(output_size or ())
+    if return_indices or len(sizes) != dimensions or None not in sizes:
+        return None
+    kept = input.shape[-dimensions:]
+    wanted = (old if new is None else new for old, new in zip(kept, sizes, strict=True))
+    return made((*input.shape[:-dimensions], *wanted), input)
+
+
 _MAKERS: dict[Any, Callable[..., Any]] = {
+    torch.cov: _cov,
+    torch.Tensor.cov: _cov,
+    torch.corrcoef: _cov,
+    torch.Tensor.corrcoef: _cov,
+    nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
+    nn.functional.ctc_loss: _ctc_loss,
+    **{
+        getattr(nn.functional, f"{prefix}adaptive_max_pool{n}d"): partial(_adaptive_max_pool, n)
+        for n in (2, 3)
+        for prefix in ("", "_")
+    },
     nn.functional.linear: _linear,
     nn.functional.batch_norm: _batch_norm,
     torch.conv1d: _conv,
