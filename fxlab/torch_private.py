@@ -110,6 +110,11 @@ transforms_depth: Callable[[], int] = found(
 leave_transforms: Callable[[int], Any] = found(
     "torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth", _TRANSFORMS, lambda depth: None
 )
+is_of_transform: Callable[[torch.Tensor], bool] = found(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "a tensor that a transform of torch.func has left behind is taken for one with numbers",
+    lambda tensor: False,
+)
 are_saved_hooks_allowed: Callable[[], bool] = found(
     "torch._C._autograd._saved_tensors_hooks_is_enabled", _TRANSFORMS, lambda: False
 )

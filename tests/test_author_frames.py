@@ -58,7 +58,7 @@ def failure(pass_, act="apply") -> TransformationError:
     return raised.value
 
 
-@pytest.mark.parametrize("act", ["apply", "preview", "toggle"])
+@pytest.mark.parametrize("act", ["apply", "preview"])
 @pytest.mark.parametrize(
     ("pass_", "code"),
     [
@@ -78,7 +78,7 @@ def test_the_error_names_the_line_of_the_pass_and_no_frame_of_fxlab_stands_befor
     assert traceback.extract_tb(error.__cause__.__traceback__)[0].filename == __file__
     # Of the session only the method that was called, or what it is called by.
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "fxlab" in frame.filename]
-    assert len(own) <= 2 + (act == "toggle")
+    assert len(own) <= 2
 
 
 def test_each_exception_is_printed_once():

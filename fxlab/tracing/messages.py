@@ -45,7 +45,7 @@ def warn_of_limits(report: TraceReport, steps: Sequence[Step]) -> None:
     told = (f for f in report.limits() if f.kind not in ("mode", "setting") or f.code == _NOT_AS_NOW)
     limits = [f"{f.what} {f.detail} {f.where}".strip() for f in told]
     if len(limits) > _MOST_LIMITS:
-        limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
+        limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table"]
     if report.steps_down:
         limits.insert(0, f"it was traced on {report.rung}, because of:")
         rungs: dict[str, list[str]] = {}

@@ -72,7 +72,7 @@ class TraceReport:
     >>> report = traced.meta["trace"]
     >>> report.rung
     'dynamic shapes'
-    >>> list(report.table()["kind"].unique())
+    >>> list(report.table["kind"].unique())
     ['check', 'symbolic size']
     >>> print(report)
     Traced on dynamic shapes

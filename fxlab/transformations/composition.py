@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from torch.fx import GraphModule, Node
 
@@ -15,7 +14,7 @@ from fxlab.transformations.registry import as_pass
 from fxlab.transformations.signature import digest
 
 
-def compose(*passes: Any, inplace: bool = True) -> Transformation:
+def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     """Make one transformation of several, applied in the order given.
 
     Parameters

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import fxlab
+from fxlab.comparison.compare import session_of_models
 from fxlab.graphs.lineage import is_made_of
 from fxlab.graphs.matching import matched
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
@@ -214,7 +215,7 @@ def test_exported_decomposed_and_captured_graphs_agree(model, original):
     program = torch.export.export(model, (IDS,))
     capture = fxlab.Capture()
     torch.compile(copy.deepcopy(model), backend=capture)(IDS)
-    for other in (program, program.run_decompositions(), capture.graphs[0], fxlab.Session(original, (IDS,))):
+    for other in (program, program.run_decompositions(), capture.graphs[0]):
         found = fxlab.compare(original, other, (IDS,))
         assert found.agrees
         assert found.first is None
@@ -548,7 +549,7 @@ def test_both_stand_in_one_session(compared, tmp_path):
     assert "gelu_2" in changed.index
     assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
     assert session.original is not found.alignment.original.module
-    page = found.report(tmp_path / "both.html")
+    page = fxlab.report(session, tmp_path / "both.html")
     assert "gelu_2" in page.read_text()
     saved = json.loads(found.save(tmp_path / "both.json").read_text())
     assert saved["first"]["candidate"] == "blocks.2"
@@ -616,8 +617,8 @@ def test_the_order_of_the_last_of_many_elements_counts():
 
 def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, tmp_path):
     ports = Port(model).eval(), Port(model, "gelu").eval(), copy.deepcopy(model)
-    inspector = fxlab.inspect((model, *ports), {"ids": IDS})
-    session = inspector.session
+    session = session_of_models((model, *ports), {"ids": IDS})
+    inspector = fxlab.inspect(session)
     assert [pass_.name for pass_ in session.applied] == ["candidate", "candidate 2", "candidate 3"]
     assert inspector.panes == [0, 1, 2, 3]
     inspector.close()
@@ -633,24 +634,23 @@ def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, 
     assert any("gelu_2" in name for name in changed.index)
     assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
     assert fxlab.graph_diff(reference, same).empty
-    assert fxlab.report((model, *ports), {"ids": IDS}, tmp_path / "all.html", measure=False).exists()
+    assert fxlab.report(session, tmp_path / "all.html", measure=False).exists()
 
 
-def test_sessions_and_programs_stand_beside_models_and_recorded_runs_beside_one(model, tmp_path):
-    session, port = fxlab.Session(model, {"ids": IDS}), Port(model).eval()
+def test_programs_stand_beside_models_and_recorded_runs_beside_one(model, tmp_path):
+    port = Port(model).eval()
     program = torch.export.export(port, (IDS,))
-    inspector = fxlab.inspect((session, port, program), {"ids": IDS})
-    assert [pass_.name for pass_ in inspector.session.applied] == ["candidate", "candidate 2"]
-    inspector.close()
+    session = session_of_models((model, port, program), {"ids": IDS})
+    assert session.applied.names == ("candidate", "candidate 2")
     run = fxlab.runs.record_run(model, (IDS,), tmp_path / "model.run")
     with pytest.raises(TypeError, match="recorded run stands beside one model"):
-        fxlab.inspect((model, run, port), {"ids": IDS})
+        session_of_models((model, run, port), {"ids": IDS})
 
 
 def test_as_many_models_are_compared_as_have_a_place(model):
     for models in ((model,), (model,) * 7):
         with pytest.raises(ValueError, match="two to 6 models"):
-            fxlab.inspect(models, {"ids": IDS})
+            session_of_models(models, {"ids": IDS})
 
 
 def test_a_step_is_not_measured_against_another_that_happens_to_be_as_large():

@@ -107,7 +107,7 @@ def test_a_compiled_function_is_compared_as_it_is_called():
 
 def test_nodes_of_compiled_code_are_not_compared_and_its_outputs_are():
     model, wrong = Block(), in_place(scaled)
-    with pytest.raises(ValueError, match="transformed: it runs code that"):
+    with pytest.raises(ValueError, match="candidate: it runs code that"):
         fxlab.compare_nodes(model, wrong, INPUTS)
     assert fxlab.first_divergence(model, wrong, INPUTS).node == "output"
     with pytest.raises(AssertionError, match="the candidate runs code that"):

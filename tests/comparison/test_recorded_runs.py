@@ -248,7 +248,7 @@ def test_other_random_numbers_and_inputs_are_named(record):
     dropped = nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.5))
     torch.manual_seed(0)
     before, again = record(dropped), record(dropped, name="b.run")
-    assert fxlab.compare(before, again.graph_module).agrees
+    assert fxlab.compare(before, again).agrees
     torch.manual_seed(1)
     assert "random numbers differ at" in str(fxlab.compare(before, record(dropped, name="c.run")))
     assert "other inputs: input_1" in str(fxlab.compare(before, record(dropped, X + 1, name="d.run")))
@@ -324,7 +324,7 @@ def test_a_file_runs_no_code(model, record, tmp_path):
     run.model = "x; raise SystemExit"
     found = fxlab.compare(run, run)
     assert found.agrees
-    found.report(tmp_path / "both.html")
+    fxlab.report(found.session, tmp_path / "both.html")
     with pytest.raises(RuntimeError, match="cannot run"):
         found.alignment.original.module(X)
 

@@ -113,7 +113,7 @@ def test_without_a_hook_the_session_says_what_cannot_be_told(monkeypatch):
     options = {"post_grad_custom_pre_pass": relus_to_clamps()}
     session = fxlab.compiler.compile_session(Blocks().eval(), X, options=options)
     assert any(remark.startswith("Matches are not told apart: this torch") for remark in session.remarks)
-    assert session.find("post_grad/relus_to_clamps").fixed == ""
+    assert session.passes["post_grad/relus_to_clamps"].fixed == ""
     with pytest.raises(TypeError, match="does not tell them apart"):
         session.exclude("post_grad/relus_to_clamps", "relu")
     assert session.verdict().agrees

@@ -45,7 +45,7 @@ def test_an_option_is_switched_by_compiling_again_and_taken_back(session):
     assert session.verdict().agrees
     assert all(not name.startswith("post_grad/pass_pattern") for name in names(session))
     with pytest.raises(ValueError, match=r"other options than the session has now"):
-        session.find("joint/remove_noop_ops")(stages[1])
+        session.passes["joint/remove_noop_ops"](stages[1])
     session.undo()
     assert names(session) == before
     assert PATTERNS in session.unchanged

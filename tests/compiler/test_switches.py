@@ -19,7 +19,7 @@ def names(session):
 
 def test_switching_any_pass_off_leaves_the_model_the_same(session):
     for name in names(session):
-        if session.find(name).fixed:
+        if session.passes[name].fixed:
             continue
         session.revert(name)
         assert name not in [pass_.name for pass_ in session.applied]
@@ -207,7 +207,7 @@ def test_weights_that_are_frozen_are_folded_and_judged():
     for stage in session.stages[:4]:
         with torch.no_grad():
             assert torch.allclose(stage(**session.inputs)[0], model(x), atol=1e-5)
-    folded = session.stages[session.passes.index(session.find("post_grad/before its passes")) + 1]
+    folded = session.stages[session.passes.index(session.passes["post_grad/before its passes"]) + 1]
     targets = [str(node.target) for node in folded.graph.nodes]
     assert not any("batch_norm" in target or "sqrt" in target for target in targets)
 

@@ -77,14 +77,15 @@ def test_a_picture_opens_bodies_under_the_names_of_their_own_graphs(gm):
 
 
 def test_what_is_highlighted_in_a_body_is_opened(gm):
-    drawing = draw(gm, highlight="false_graph_0/true_graph_0/exp")
+    drawing = draw(gm, highlight=["false_graph_0/true_graph_0/exp"])
     assert "false_graph_0/true_graph_0" in drawing.view.opened
 
 
 def test_values_of_nodes_of_bodies_colour_them(gm, tmp_path):
     picture = draw(gm, overlay={"true_graph_0/sin": 3.0}, opened=["cond", "true_graph_0"])
     assert ">3<" in picture.svg
-    report(gm, path=tmp_path / "r.html", overlay=pd.Series({"true_graph_0/sin": 3.0}), measure=False)
+    overlay = pd.Series({"true_graph_0/sin": 3.0})
+    report(fxlab.Session(gm), tmp_path / "r.html", overlay=overlay, measure=False)
     with pytest.raises(ValueError, match="node: 'true_graph_0/sin' is in a body"):
         node_values(gm, "true_graph_0/sin", torch.ones(2, 3))
 

@@ -110,11 +110,10 @@ def test_a_graph_without_an_output_is_drawn_and_one_node_is_counted_in_the_singu
     assert repr(draw(module)) == "<Drawing: 0 nodes in 0 boxes>"
     graph.placeholder("x")
     assert repr(draw(module)) == "<Drawing: 1 node in 1 box>"
-    assert fxlab.Session(module).summary().endswith(": 1 node")
 
 
 def test_highlighting_a_transformation_opens_the_groups_around_its_nodes(gm):
-    drawing = draw(gm, highlight=Pass())
+    drawing = draw(gm, highlight=[Pass()])
     assert drawing.svg.count("fx-changed") > 4
     assert {*sum(drawing.marks.values(), ())} == {"a-signature"}
 
@@ -123,7 +122,7 @@ def test_highlighting_a_transformation_opens_the_groups_around_its_nodes(gm):
 def test_names_and_nodes_can_be_highlighted(gm, how):
     tanh = next(node for node in gm.graph.nodes if node.name == "tanh")
     wanted = {"name": "tanh", "node": tanh, "both": ["pooler", tanh]}[how]
-    drawing = draw(gm, highlight=wanted)
+    drawing = draw(gm, highlight=[wanted])
     assert {*drawing.marks} == ({"tanh", "pooler"} if how == "both" else {"tanh"})
     assert drawing.svg.count("fx-changed") == len(drawing.marks)
 
@@ -131,7 +130,7 @@ def test_names_and_nodes_can_be_highlighted(gm, how):
 def test_a_group_of_a_highlighted_node_says_so_and_not_that_it_was_changed():
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.ReLU())
     traced = fxlab.symbolic_trace(model, torch.ones(1, 2))
-    svg = draw(traced, highlight=[*traced.graph.nodes][1], opened=[]).svg
+    svg = draw(traced, highlight=[[*traced.graph.nodes][1]], opened=[]).svg
     assert ">1 highlighted<" in svg
     assert "changed<" not in svg
 
@@ -144,12 +143,12 @@ def test_groups_can_be_opened_and_closed(gm):
 
 
 def test_mistakes_are_named(gm):
-    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, .* got the class Bert"):
+    with pytest.raises(TypeError, match=r"graph: expected a torch.nn.Module, .* got the class Bert"):
         draw(Bert)
     with pytest.raises(TypeError, match="highlight: expected"):
         draw(gm, highlight=3)
     with pytest.raises(ValueError, match="no such node"):
-        draw(gm, highlight="nope")
+        draw(gm, highlight=["nope"])
     with pytest.raises(TypeError, match="expected a list of group paths"):
         draw(gm, opened="encoder")
     with pytest.raises(ValueError, match="no group"):

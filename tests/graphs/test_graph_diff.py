@@ -208,9 +208,9 @@ def test_readers_and_leftovers_of_marked_nodes_need_no_mark(graph):
 
 
 def test_wrong_arguments_are_named(graph):
-    with pytest.raises(TypeError, match=r"original: expected a torch.nn.Module, .* got 'linear'"):
+    with pytest.raises(TypeError, match=r"reference: expected a torch.nn.Module, .* got 'linear'"):
         graph_diff("linear", graph)
-    with pytest.raises(TypeError, match=r"transformed: expected a model, .* got None"):
+    with pytest.raises(TypeError, match=r"candidate: expected a torch.nn.Module, .* got None"):
         graph_diff(graph, None)
 
 

@@ -24,7 +24,7 @@ def page(session):
 
 
 def test_a_pass_is_switched_by_compiling_again(page, session):
-    clamps = session.find("post_grad/relus_to_clamps")
+    clamps = session.passes["post_grad/relus_to_clamps"]
     assert "clamp_min_default_1" in page.names()
     page.switches(clamps, False)
     assert not session._internals.is_on(clamps.name)
@@ -35,7 +35,7 @@ def test_a_pass_is_switched_by_compiling_again(page, session):
 
 def test_a_match_is_excluded_from_the_details_of_its_node(page, session):
     name = "post_grad/relus_to_clamps"
-    clamps = session.find(name)
+    clamps = session.passes[name]
     assert page.card(clamps)["canExclude"]
     page.sends({"type": "exclude", "signature": clamps.signature, "node": "clamp_min_default_1"})
     assert session._internals.excluded(name) == (("relu_1",),)
@@ -44,7 +44,7 @@ def test_a_match_is_excluded_from_the_details_of_its_node(page, session):
 
 
 def test_what_cannot_be_switched_off_is_said_at_the_switch(page, session):
-    page.switches(session.find("AOTAutograd"), False)
+    page.switches(session.passes["AOTAutograd"], False)
     assert session._internals.is_on("AOTAutograd")
     assert "AOTAutograd cannot be switched off: it writes the graph in ATen operators" in str(page.error)
 

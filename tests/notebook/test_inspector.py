@@ -224,12 +224,12 @@ def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(sessi
     shown, hidden = Page(Inspector(session)), Inspector(session)
     refreshed, refresh = [], Inspector._refresh
     monkeypatch.setattr(Inspector, "_refresh", lambda self: (refreshed.append(self), refresh(self)))
-    session.toggle(MERGE)
+    (session.revert if MERGE in session.applied else session.apply)(MERGE)
     assert "merged" in hidden.svg
     stage = weakref.ref(session.stages[1])
     del refreshed[:]
     for p in (MUL_TO_ADD, MERGE, FUSE, MUL_TO_ADD, MUL_TO_ADD):
-        session.toggle(p)
+        (session.revert if p in session.applied else session.apply)(p)
     assert refreshed == [shown.inspector] * 5
     gc.collect()
     assert stage() is None, "what nobody sees keeps no stage alive"

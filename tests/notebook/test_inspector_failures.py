@@ -26,6 +26,7 @@ from fxlab import Session
 from fxlab.drawing import LayoutError
 from fxlab.notebook import screen
 from fxlab.notebook.inspector import Inspector
+from fxlab.session.internals import Internals
 from fxlab.view_model import pass_state
 
 
@@ -175,7 +176,7 @@ def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "compare_outputs", interrupt)
+        patch.setattr(Internals, "compare_outputs", interrupt)
         page.switches(MERGE, True)
     assert page.inspector._shown_tables["outputs"] == {
         "state": "failed",

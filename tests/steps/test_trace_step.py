@@ -290,7 +290,7 @@ def test_labels_come_last_where_the_model_takes_more_than_it_requires(more):
 
     model, labels = Scaled(4, 4), torch.randn(3, 4)
     given = (torch.randn(3, 4), *more)
-    session = fxlab.training_session(model, *given, labels, nn.functional.mse_loss)
+    session = fxlab.Session(fxlab.trace_step(model, (*given, labels), loss=nn.functional.mse_loss))
     expected = nn.functional.mse_loss(model(*given), labels)
     assert same_bits(session.graph_module(**session.inputs)["loss"], expected.detach())
     assert same_bits(fxlab.steps.as_step(session)((*given, labels)), expected.detach())

@@ -36,20 +36,20 @@ def test_an_inspector_and_a_report_run_no_pass_that_is_off(tmp_path) -> None:
     session = session_of(from_callable(double), RemoveDeadCode())
     inspector = Inspector(session)
     ask_for_everything(inspector)
-    session.toggle("remove-dead-code")
+    (session.revert if "remove-dead-code" in session.applied else session.apply)("remove-dead-code")
     ask_for_everything(inspector)
     report(session, path=tmp_path / "report.html")
     assert CALLS == []
-    assert explain(session, session.find("double")) == PREVIEW_TELLS
+    assert explain(session, session.passes["double"]) == PREVIEW_TELLS
 
 
 def test_a_pass_that_is_on_is_run_once_and_its_changes_are_its_candidates() -> None:
     session = session_of(from_callable(double))
     inspector = Inspector(session)
-    session.toggle("double")
+    (session.revert if "double" in session.applied else session.apply)("double")
     ask_for_everything(inspector)
     assert len(CALLS) == 1
-    frame = explain(session, session.find("double"))
+    frame = explain(session, session.passes["double"])
     assert frame.index.tolist() == ["relu", "add"]
     assert frame["matched"].all()
     state = pass_states(session, {session.passes[0].signature: frame})[0]

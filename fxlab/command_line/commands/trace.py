@@ -40,7 +40,7 @@ def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
         return Answer({**facts, "code": graph_module.code.strip()}), ExitCode.DONE
     if options.nodes or report is None:
         return Answer(facts, {"graph": _node_table(graph_module)}), ExitCode.DONE
-    return Answer(facts, {"findings": report.table()}), ExitCode.DONE
+    return Answer(facts, {"findings": report.table}), ExitCode.DONE
 
 
 def _save(graph_module: GraphModule, path: str) -> None:

@@ -232,7 +232,7 @@ def record_compile() -> CompileRecord:
     ...     _ = torch.compile(double, backend="eager")(torch.ones(2))
     >>> list(record.sessions)
     ['graph 1, inference']
-    >>> record.table()["nodes_before"].item()
+    >>> record.table["nodes_before"].item()
     3
     """
     return CompileRecord()

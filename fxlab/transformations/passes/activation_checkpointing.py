@@ -68,7 +68,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     >>> import fxlab
     >>> block = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8))
     >>> model = nn.Sequential(nn.Linear(8, 8), block, nn.Linear(8, 8))
-    >>> step = fxlab.trace_step(model, torch.ones(500, 8), lambda output: output.square().mean())
+    >>> step = fxlab.trace_step(model, torch.ones(500, 8), loss=lambda out: out.square().mean())
     >>> session = fxlab.Session(step, passes=[fxlab.ActivationCheckpointing("1")])
     >>> before = fxlab.memory(session).table["activations"].max()
     >>> _ = session.apply("activation-checkpointing")

@@ -256,7 +256,7 @@ def test_switches_say_why_they_are_fixed(record):
     with pytest.raises(ValueError, match="recorded while its pipeline ran"):
         session.revert("RelusToClamps")
     assert "record_passes" in session.to_python()
-    assert "A pass of a pipeline" in session.find("RelusToClamps").description
+    assert "A pass of a pipeline" in session.passes["RelusToClamps"].description
 
 
 def test_a_report_is_written_of_all_pipelines(record, tmp_path):

@@ -86,7 +86,7 @@ def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
     assert "<svg" in draw(session.graph_module).svg
     assert str(copy.deepcopy(session.graph_module).graph) == str(session.graph_module.graph)
     for pass_ in session.passes:
-        session.toggle(pass_)
+        (session.revert if pass_ in session.applied else session.apply)(pass_)
     session.undo()
     session.revert()
     assert session.graph_module is graph_module
@@ -147,7 +147,7 @@ def test_weights_are_quantized_by_a_function_and_come_back(cls):
     assert len(fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original)) == 2
     assert not torch.equal(session.graph_module(x), expected)
     assert len(fxlab.compare_outputs(session.original, session.graph_module, session.inputs)) == 1
-    session.toggle("quantize")
+    (session.revert if "quantize" in session.applied else session.apply)("quantize")
     assert session.graph_module is graph_module
 
     transformation(graph_module)

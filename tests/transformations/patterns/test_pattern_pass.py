@@ -173,11 +173,11 @@ def test_a_write_into_a_value_of_the_match_alone_is_a_call(function, count, kind
 
     gm = traced(function, kind)
     session = Session(gm, X, passes=[from_pattern(doubled, folded, name="fold", preserves_computation=True)])
-    assert matched(session.find("fold-constants"), gm) == count
+    assert matched(session.passes["fold-constants"], gm) == count
     plain = from_pattern(
         lambda x: torch.relu(x) * 2.0, lambda x: torch.relu(x * 2.0), name="plain", preserves_computation=True
     )
-    for pass_ in (session.find("fold-constants"), plain):
+    for pass_ in (session.passes["fold-constants"], plain):
         session.apply(pass_)
         assert session.verdict().agrees
 
@@ -298,7 +298,7 @@ def test_an_optional_argument_and_alternatives():
         session = Session(
             traced(twice), X, passes=[from_pattern(pattern, fused, name="a", preserves_computation=True)]
         )
-        assert matched(session.find("a"), session.original) == 2
+        assert matched(session.passes["a"], session.original) == 2
         session.apply("a")
         assert session.verdict().agrees
 

@@ -133,7 +133,7 @@ def test_after_many_changes_everything_is_written_anew(
     first, sizes = graphs.data, []
     for _ in range(12):
         graphs.alone(len(session.applied))
-        session.toggle(DIVIDE)
+        (session.revert if DIVIDE in session.applied else session.apply)(DIVIDE)
         graphs.reset()
         page = Received(graphs.data.take())
         sizes.append(len(page.tables["graphs"]))
@@ -163,7 +163,7 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
     assert fields["Passes on"] == "Merge linears, Change true div to mul by inverse (preview)"
     assert "operator.truediv" not in {row["name"] for row in model["contents"]}
     with pytest.raises(TransformationError, match="no such layer"):
-        graphs.preview(session.find("break-it"))
+        graphs.preview(session.passes["break-it"])
     assert graphs.state()["preview"] == preview, "what was previewed before stays"
     graphs.end_preview()
     assert graphs.state()["preview"] is None
@@ -180,10 +180,10 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
 
 def test_a_preview_says_how_much_would_be_done_without_candidates_that_are_excluded(session: Session) -> None:
     session.revert(DIVIDE)
-    session.exclude(DIVIDE, session.find(DIVIDE).candidates(session.graph_module)[0][0])
+    session.exclude(DIVIDE, session.passes[DIVIDE].candidates(session.graph_module)[0][0])
     session.revert(DIVIDE)
     graphs = SessionGraphs(session)
-    graphs.preview(session.find(DIVIDE))
+    graphs.preview(session.passes[DIVIDE])
     assert graphs.state()["preview"]["text"] == "1 rewrite: 1 truediv becomes 1 mul"
 
 
