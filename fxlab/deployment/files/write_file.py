@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule, Node
 
 from fxlab.deployment.files.tensor_graph import TensorGraph
+from fxlab.models.running import gradients_for
 from fxlab.models.safe_code import is_written_otherwise
 from fxlab.node_info import dtype_name
 
@@ -73,7 +74,7 @@ def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
             for node, tensor in zip(nodes, graph.inputs, strict=True)
         }
     try:
-        with _silent(), torch.no_grad():
+        with _silent(), gradients_for(graph.module):
             inputs = tuple(_told_apart(graph.inputs))
             program = torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
