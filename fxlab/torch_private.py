@@ -110,6 +110,11 @@ transforms_depth: Callable[[], int] = found(
 leave_transforms: Callable[[int], Any] = found(
     "torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth", _TRANSFORMS, lambda depth: None
 )
+is_of_transform: Callable[[torch.Tensor], bool] = found(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "a tensor that a transform of torch.func has left behind is taken for one with numbers",
+    lambda tensor: False,
+)
 are_saved_hooks_allowed: Callable[[], bool] = found(
     "torch._C._autograd._saved_tensors_hooks_is_enabled", _TRANSFORMS, lambda: False
 )
@@ -191,12 +196,15 @@ def dumped(values: Any) -> bytes | None:
 
 
 def loaded(data: bytes) -> Any:
-    """Return the value that :func:`dumped` made bytes of, or ``None`` if this torch cannot read it."""
+    """Return the value that :func:`dumped` made bytes of, or ``None`` if it cannot be read here."""
     pickler = _graph_pickler()
     env = found("torch.fx.experimental.symbolic_shapes.ShapeEnv", _PICKLES, None)
     if pickler is None or env is None or FakeTensorMode.__module__ == __name__:
         return None
-    return pickler.loads(data, FakeTensorMode(shape_env=env()))
+    try:
+        return pickler.loads(data, FakeTensorMode(shape_env=env()))
+    except (ImportError, AttributeError):  # a size knows a class whose source is not here
+        return None
 
 
 def _graph_pickler() -> Any:

@@ -1,5 +1,7 @@
 """Differences between two graphs, and whether passes have marked them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -12,6 +12,8 @@ from fxlab.models.running import Generators
 from fxlab.values.memory import overlapping
 from fxlab.values.tensors import PlainPart, plain_parts, tensors_by_path
 
+DRAWS_OTHERWISE = "fxlab.draws_otherwise"
+"""The entry of ``meta`` of a graph of Inductor, which draws random numbers in another way than torch."""
 ALIASED_LATER = "fxlab.aliased_later"
 """Key of ``graph_module.meta``: the paths of outputs that become views of inputs after the graph has run."""
 

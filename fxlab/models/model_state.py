@@ -25,7 +25,7 @@ from fxlab.models.hooks import is_compiled
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.torch_private import FakeTensor, modes_disabled
+from fxlab.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.values.containers import (
     cells_of,
     contents,
@@ -406,8 +406,10 @@ def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has numbers: not on the meta device, fake or lazy."""
-    return not (tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor))
+    """Tell whether a tensor has numbers of its own: not on the meta device, fake, lazy or of a transform."""
+    if tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor):
+        return False
+    return not is_of_transform(tensor)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.node_info import attribute_at
+from fxlab.torch_private import is_of_transform
 from fxlab.values.lazy import LazyTensor
 
 CALLS_A_MODULE = "fxlab.calls_a_module"
@@ -33,6 +34,8 @@ def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
 
 def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Return a key that is equal for two tensors with the same memory and layout."""
+    if is_of_transform(tensor):  # torch.func hides its memory
+        return (id(tensor),)
     if isinstance(tensor, LazyTensor):
         return (*tensor.place, tensor.dtype, tuple(tensor.shape))
     return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

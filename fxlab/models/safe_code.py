@@ -108,14 +108,22 @@ def _is_unsafe(node: Node) -> bool:
         return not _is_name(_parameter(node)) or _is_opaque(parts)
     if node.op == "call_function" and not _is_found(node.target):
         return True
-    if node.target is operator.pow and not isinstance(node.args[0], Node):
-        return True  # ``-2 ** x`` is ``-(2 ** x)``
+    if is_written_otherwise(node):
+        return True
     paths = [str(node.target)] if node.op in ("call_module", "get_attr", "call_method") else []
     if node.target is getattr:
         paths += [str(name) for name in node.args[1:2]]
     if not all(_is_attribute(name) for path in paths for name in path.split(".")):
         return True
     return not all(map(_is_name, node.kwargs)) or _is_opaque(parts)
+
+
+def is_written_otherwise(node: Node) -> bool:
+    """Return whether torch writes a node as valid Python that computes something else.
+
+    ``-2 ** x`` is ``-(2 ** x)``.
+    """
+    return node.target is operator.pow and repr(node.args[0]).startswith("-")
 
 
 def _is_name(text: str) -> bool:

@@ -73,10 +73,12 @@ def _no_model(value: object, name: str) -> TypeError:
     advice = "Load or build the model first."
     if isinstance(value, Capture):
         advice = f"Give one of its graphs: {name}.graphs[0]."
-    elif isinstance(value, str) and value.endswith(
-        (".pt", ".pth", ".bin", ".pkl", ".ckpt", ".safetensors", ".onnx")
-    ):
+    elif isinstance(value, str) and value.endswith((".pt", ".pth", ".bin", ".pkl", ".ckpt", ".safetensors")):
         advice = "Load it first: torch.load(path, weights_only=False) runs code that a pickled module brings."
+    elif isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".onnx"):
+        advice = (
+            "ONNX files are written and checked by fxlab.export, and not read: give the model of the file."
+        )
     elif isinstance(getattr(value, "sessions", None), Mapping):
         advice = f"Give one of {name}.sessions; fxlab.report({name}.sessions, path) takes all of them."
     elif isinstance(value, Graph):

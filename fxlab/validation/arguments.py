@@ -1,6 +1,5 @@
 """The arguments that functions of this package have in common: models, sessions and inputs."""
 
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from inspect import isroutine
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule
 
-from fxlab.checks import items_of, unexpected
 from fxlab.models.hooks import compiled_calls, is_compiled, may_be_compiled
 from fxlab.models.model_state import state_kept_in_call
 from fxlab.models.module_tensors import CALLS_A_MODULE, tensors_of
@@ -16,8 +14,6 @@ from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, argument_names, given_arguments, run
 from fxlab.models.safe_code import protect
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of, module_of_function
-from fxlab.transformations import Transformation
-from fxlab.transformations.pass_names import no_such_pass
 
 
 class CompiledCodeError(ValueError):
@@ -116,18 +112,3 @@ def graphs_to_run(
     check_runs_by_node(first, "reference")
     check_runs_by_node(second, "candidate")
     return first, second, given
-
-
-def passes_of(
-    offered: Sequence[Transformation], asked_for: Iterable[Transformation | str]
-) -> Iterator[Transformation]:
-    """Return those of the passes on offer that ``passes`` asks for, themselves or by name, in their order."""
-    given = items_of(asked_for, "passes", "transformations or their names")
-    for pass_ in given:
-        if not isinstance(pass_, Transformation | str):
-            raise unexpected("passes", "transformations or their names", pass_)
-    asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
-    names, wanted = [str(pass_.name) for pass_ in offered], {*asked}
-    if unknown := sorted(wanted - {*names}):
-        raise no_such_pass(unknown[0], names, "passes")
-    return (pass_ for pass_ in offered if pass_.name in wanted)

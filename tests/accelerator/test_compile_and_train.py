@@ -159,7 +159,7 @@ def test_batches_of_a_loader_are_evaluated(device):
 def test_times_and_memory_have_tables(device, ids):
     session = fxlab.Session(made(device), ids)
     session.apply(fxlab.MergeLinears())
-    assert len(fxlab.benchmark(session, rounds=3))
+    assert fxlab.benchmark(session, rounds=3).speedup > 0
     assert len(fxlab.profile(session))
     assert fxlab.memory(session).peak > 0
 

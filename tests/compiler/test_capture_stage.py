@@ -53,3 +53,31 @@ def test_a_right_capture_is_the_same_bits_also_with_random_numbers():
     assert session.verdict("capture").same_bits
     assert session.verdict().agrees
     assert not session.remarks
+
+
+def test_functions_of_torch_func_that_are_kept_leave_later_compiles_alone():
+    class Plain(nn.Module):
+        def forward(self, x):
+            return x.relu() if KEPT else x
+
+    KEPT.append(
+        fxlab.compiler.compile_session(torch.func.vmap(torch.func.grad(lambda x: x.sin())), (torch.ones(3),))
+    )
+    try:
+        assert fxlab.compiler.compile_session(Plain(), torch.ones(3)).verdict().agrees
+    finally:
+        KEPT.clear()
+
+
+KEPT = []
+
+
+def test_random_numbers_that_inductor_draws_in_its_own_way_are_no_difference():
+    def drawn(x):
+        return torch.nn.functional.gumbel_softmax(x) + torch.randint_like(x, 5)
+
+    session = fxlab.compiler.compile_session(drawn, (torch.zeros(2, 5),))
+    assert session.verdict().status == "nothing compared"
+    assert "fallback_random" in session.verdict().reason
+    as_torch = fxlab.compiler.compile_session(drawn, (torch.zeros(2, 5),), options={"fallback_random": True})
+    assert as_torch.verdict().agrees

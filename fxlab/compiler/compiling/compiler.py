@@ -1,5 +1,7 @@
 """Compiles a model with some of the compiler's passes off."""
 
+import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from fxlab.models.running import (
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
+from fxlab.units import listed
 from fxlab.validation import Verdict
 
 _MOST_CRASHES = 8
@@ -256,5 +259,23 @@ def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not isinstance(value, nn.Module)}
 
 
+_LONGEST = 1200
+"""The most characters of a compiler's own message: that of C++ has all of its code in it."""
+_KERNEL = re.compile(r"(?:cpp|triton)_\w*fused\w*")
+
+
+def _kernels_of(error: BaseException) -> list[str]:
+    """Return the kernels that were compiled where an exception was raised: Inductor knows them by name."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    values = (value for frame in frames for value in [*frame.f_locals.values()])
+    return [*dict.fromkeys(each for each in values if isinstance(each, str) and _KERNEL.fullmatch(each))]
+
+
 def _failure(name: str, error: Exception) -> RuntimeError:
-    return RuntimeError(f"Compiling {name} failed, and nothing was changed. {placed_words(error)}")
+    words = placed_words(error)
+    if len(words) > _LONGEST:
+        kernels = listed(_kernels_of(error))
+        told = [line.strip() for line in words.splitlines() if "error:" in line]
+        first = "\n".join(told[:3] or words.splitlines()[:3])[:_LONGEST]
+        words = f"{words.splitlines()[0][:200]}{f' in {kernels}' if kernels else ''}:\n{first}"
+    return RuntimeError(f"Compiling {name} failed, and nothing was changed. {words}")

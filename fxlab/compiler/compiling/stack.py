@@ -11,8 +11,10 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.compiling.compiler import Compile, Compiler
+from fxlab.compiler.options.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.models.call_record import DRAWS_OTHERWISE
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.naming import give_naming, new_naming
 from fxlab.transformations.candidate_filter import Limit
@@ -150,6 +152,7 @@ class CompilerStack:
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
         module = self.compiler.frames[self._number].code(self._generated(entries))
+        self._note_draws(module)
         ensure_picklable(module)
         return module
 
@@ -177,9 +180,18 @@ class CompilerStack:
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
         module = self._frame.module(snapshot, self._kind)
         module.meta[KEY] = StageOf(self, entries, self.options)
+        self._note_draws(module)
         give_naming(module, self._names)
         ensure_picklable(module)
         return module
+
+    def _note_draws(self, module: GraphModule) -> None:
+        """Note whether Inductor draws random numbers in its own way."""
+        asked = getattr(self.compiler, "settings", {}).get("options", {})
+        options = values() | {**asked, **self.options}
+        is_of_inductor = self._number < len(self.compiler.frames)
+        if is_of_inductor and not options.get("fallback_random"):
+            module.meta[DRAWS_OTHERWISE] = True
 
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:
         """Return the compile with passes on and off."""

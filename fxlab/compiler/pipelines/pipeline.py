@@ -1,6 +1,7 @@
 """Graphs on their way through the passes of pipelines, which a recorder finds, and their stages."""
 
 import copy
+import time
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -56,10 +57,13 @@ class Pipeline:
         self._numbers[name] += 1
         number = self._numbers[name]
         self._previous = name + (f" ({number})" if number > 1 else "")
+        self._began = time.perf_counter()
 
     def end_pass(self, graph_module: GraphModule) -> None:
         """Note the graph after the pass that began last."""
+        seconds = time.perf_counter() - self._began
         self._note(self._previous, graph_module, also_same=True)
+        self.stack.steps[-1].seconds = seconds
         self.at = weakref.ref(graph_module)
 
     def finish(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,10 +54,30 @@ class PassRecord(OneBlock):
         Returns
         -------
         pandas.DataFrame
-            The name, how many passes have run and changed the graph, and its nodes before and after.
+            The name, how many passes have run and changed the graph, its nodes before and after, and the
+            time that the passes have taken (``seconds``; :meth:`times` has that of each).
         """
-        rows = [(name, *counts_of(session)) for name, session in self.sessions.items()]
-        return pd.DataFrame(rows, columns=["pipeline", *COUNTS])
+        seconds = self.times().groupby("pipeline")["seconds"].sum()
+        rows = [
+            (name, *counts_of(session), seconds.get(name, 0.0)) for name, session in self.sessions.items()
+        ]
+        return pd.DataFrame(rows, columns=["pipeline", *COUNTS, "seconds"])
+
+    def times(self) -> pd.DataFrame:
+        """List the passes that have run, in their order, with the time that each has taken.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The ``pipeline``, the ``pass``, whether it has ``changed`` the graph, and its ``seconds``.
+        """
+        rows = [
+            (name, step.name, step.is_change, step.seconds)
+            for name, session in self.sessions.items()
+            for step in session.steps
+            if not math.isnan(step.seconds)
+        ]
+        return pd.DataFrame(rows, columns=["pipeline", "pass", "changed", "seconds"])
 
     def __repr__(self) -> str:
         return f"<PassRecord: {', '.join(getattr(self, 'sessions', ())) or 'no pass has run'}>"

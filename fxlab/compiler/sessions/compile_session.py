@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
+from fxlab.compiler.recording.recorder import Step
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
@@ -51,6 +52,11 @@ class CompileSession(SwitchedCompile, Told):
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
         return self._compiled.recorded.compile
+
+    @property
+    def steps(self) -> list[Step]:
+        """The passes that the graph went through as it was recorded, and the changes between them."""
+        return [step for stack in self._compiled.recorded.stacks.values() for step in stack.steps]
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of the function that the graph is of: compiles, breaks, recompiles.

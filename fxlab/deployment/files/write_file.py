@@ -16,6 +16,8 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule, Node
 
 from fxlab.deployment.files.tensor_graph import TensorGraph
+from fxlab.models.running import gradients_for
+from fxlab.models.safe_code import is_written_otherwise
 from fxlab.node_info import dtype_name
 
 SUFFIXES = (".pt2", ".onnx")
@@ -72,11 +74,25 @@ def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
             for node, tensor in zip(nodes, graph.inputs, strict=True)
         }
     try:
-        with _silent(), torch.no_grad():
+        with _silent(), gradients_for(graph.module):
             inputs = tuple(_told_apart(graph.inputs))
-            return torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
         raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+    _check_code(program)
+    return program
+
+
+def _check_code(program: ExportedProgram) -> None:
+    """Raise the ``ExportError`` for a node that the code of a loaded program computes otherwise."""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            if is_written_otherwise(node):
+                raise ExportError(
+                    f"node {node.name!r} raises {node.args[0]!r} to the power {node.args[1]}. Torch's code "
+                    "of a loaded program has no parentheses around the number, which loses its sign. Write "
+                    "it in another way, such as 1 - 2 * (n % 2) for (-1) ** n."
+                )
 
 
 def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -118,11 +134,9 @@ def _write_onnx(program: ExportedProgram, graph: TensorGraph, path: Path) -> Non
 def read_file(path: str | os.PathLike[str], graph: TensorGraph) -> nn.Module | None:
     """Return a module that runs a file; ``None`` if no runtime for it is installed."""
     if Path(path).suffix == ".pt2":
-        from fxlab.tracing import from_exported
         from fxlab.tracing.exported.saved_program import load_program
 
-        module: GraphModule = from_exported(load_program(path, trusted=True))
-        return module
+        return load_program(path, trusted=True).module()
     if importlib.util.find_spec("onnxruntime") is None:
         return None
     return OnnxModule(path, graph)

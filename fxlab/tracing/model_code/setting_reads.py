@@ -190,7 +190,11 @@ class OutsideReads:
         reads = exchanged_in((time, os, random, io, builtins, *self._files), makes)
         variables = exchanged(type(os.environ), {"__getitem__": self._variable})
         named = {name: f"torch.Generator.{name}" for name in _SEEDING}
-        seeds = {name: functools.partial(self._noted, full, known=self.seeds) for name, full in named.items()}
+        # Torch's own code puts states back, as a checkpoint does, but seeds on behalf of the model alone.
+        seeds = {
+            name: functools.partial(self._noted, full, known=self.seeds, of_anybody=name.endswith("seed"))
+            for name, full in named.items()
+        }
         seeds["initial_seed"] = functools.partial(self._noted, "initial_seed", known=self.numbers)
         with RestoringStack(*reads, variables, exchanged(torch._C.Generator, seeds)):
             yield

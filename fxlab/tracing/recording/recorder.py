@@ -35,6 +35,7 @@ from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record, require_of_data
 from fxlab.tracing.recording.handlers.reads import (
+    describe_other_fakes,
     leave_backward_hooks,
     leave_profiling,
     read_address,
@@ -59,7 +60,8 @@ from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
-    allow_numbers, record_control_flow, refuse_backward, require_of_data, read_state, read_one_number,
+    allow_numbers, describe_other_fakes, record_control_flow, refuse_backward, require_of_data, read_state,
+    read_one_number,
     refuse_memory, require_own_storages, read_address, leave_profiling, leave_backward_hooks, copy_array,
     hand_on_uncounted, join_uncounted,
 )  # fmt: skip

@@ -1,25 +1,19 @@
-"""Time models, or one with each pass or each combination of passes."""
+"""Time the stages of a session."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
 from torch.nn import Module
 
-from fxlab.author_frames import error_words
-from fxlab.checks import duration, flag, items_of, positive_int
+from fxlab.checks import positive_int
 from fxlab.first_use import pd
-from fxlab.graphs.graph_diff import graph_diff
 from fxlab.interrupts import RestoringStack
-from fxlab.models.graph_module import changed_copy
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
     Inputs,
@@ -38,11 +32,12 @@ from fxlab.sources import (
     checked_session,
     inputs_or_examples,
 )
-from fxlab.transformations import Transformation
 from fxlab.units import with_unit
-from fxlab.validation.arguments import check_runs, passes_of
+from fxlab.validation.arguments import check_runs
 from fxlab.validation.outputs.computed_tensors import written_inputs
 
+_LEAST_SECONDS = 0.02
+"""The seconds that a round runs the first model at least."""
 MOST_CALLS = 20
 """How often a model that writes its own state, or its inputs, is called in a round at most."""
 
@@ -71,24 +66,22 @@ class Spread:
         return "faster" if self.high < 1 else "slower" if self.low > 1 else "no clear difference"
 
 
-def seconds_in_turns(
-    models: Mapping[str, Module], inputs: Inputs, rounds: int, min_seconds: float, warmup: int = 1
-) -> dict[str, list[float]]:
+def seconds_in_turns(models: Mapping[str, Module], inputs: Inputs, rounds: int) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 
-    ``models``: the models by name. The first says how often each is called in a round. ``warmup``: how often
-    each is called before. Raises ValueError if one of them does not run on these inputs.
+    ``models``: the models by name. The first says how often each is called in a round. Each is called once
+    before. Raises ValueError if one of them does not run on these inputs.
     """
     first = next(iter(models))
     with RestoringStack(gradients_for(models[first]), generators_kept()):
         try:
             timed = {name: _Timed(model, inputs) for name, model in models.items()}
             for model in timed.values():
-                model.seconds(warmup)
+                model.seconds(1)
             once = timed[first].seconds(1)
         except Exception as error:  # a model may refuse inputs with any error
             raise ValueError(f"inputs: a model does not run on these: {error}") from error
-        calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
+        calls = max(1, math.ceil(_LEAST_SECONDS / max(once, 1e-9)))
         seconds: dict[str, list[float]] = {name: [] for name in models}
         order = list(models)
         for _ in range(rounds):
@@ -135,14 +128,14 @@ class _Timed:
 class Times(Result):
     """The result of :func:`fxlab.benchmark`: a ``table``, and the numbers of its last row.
 
-    That is the row of all passes together, or of the last model.
+    That is the row of the last stage.
     """
 
     _table: pd.DataFrame = field(repr=False)
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each model, or combination of passes; see :func:`fxlab.benchmark`."""
+        """A row for each stage; see :func:`fxlab.benchmark`."""
         return self._table
 
     @property
@@ -185,20 +178,8 @@ class Times(Result):
 COLUMNS = ("time", "speedup", "ratio", "ratio_low", "ratio_high", "outcome")
 
 
-MOST_PASSES = 5
-"""With n passes there are 2 ** n combinations."""
-
-
-def benchmark(
-    session: SessionLike,
-    *,
-    passes: Iterable[Transformation | str] | None = None,
-    each: bool | None = None,
-    rounds: int = 15,
-    warmup: int = 1,
-    min_seconds: float = 0.02,
-) -> Times:
-    """Time a model with each combination of passes, or with each pass alone.
+def benchmark(session: SessionLike, *, rounds: int = 15) -> Times:
+    """Time each stage of a session: the original, and it with one pass more each time.
 
     All are timed in turns, in each round once, so that other load on the machine hits all of them, and a
     ratio is always that of two times of the same round.
@@ -206,27 +187,16 @@ def benchmark(
     Parameters
     ----------
     session
-        A session, whose passes are combined.
-    passes
-        The passes to combine, or their names. Left out, those of a session that are on, or all that change
-        something if none of them is on.
-    each
-        Time each pass alone, and all of them together, instead of all combinations: which passes pay on this
-        machine. There may be any number of passes. Left out, whether ``passes`` are left out and more than
-        five.
+        A session with inputs. Its stages are timed as they are, and not changed.
     rounds
-        How often each is timed.
-    warmup
-        How often each is called before.
-    min_seconds
-        How long a round runs the original at least; short models are called several times.
+        How often each is timed. A round takes at least 20 ms of the original: short models are called
+        several times.
 
     Returns
     -------
     Times
-        The ``time``, ``speedup`` and ``outcome`` of all passes together, or of the last model. Its ``table``
-        has a row for the original and for each combination, indexed by the names of its ``passes``. With
-        ``each``, the last row is that of all passes, and a pass that changes nothing alone has no row:
+        The ``time``, ``speedup`` and ``outcome`` of the last stage. Its ``table`` has a row for each stage,
+        indexed by ``original`` and the names of the ``passes`` that are on:
 
         ``time``
             Median of the rounds, in seconds for one call without gradients, with as many threads as
@@ -244,10 +214,10 @@ def benchmark(
     Raises
     ------
     TypeError
-        If one of the models is not a model, or it cannot be called with ``inputs``.
+        If ``session`` is no session, or ``rounds`` no integer.
     ValueError
-        If a name is not that of a pass, a pass fails, there are too many passes to combine, or the model does
-        not run.
+        If the model does not run on the inputs, has no weights or has them in files; or ``rounds`` is not
+        positive.
 
     Examples
     --------
@@ -256,79 +226,22 @@ def benchmark(
     >>> class Halve(torch.nn.Module):
     ...     def forward(self, x):
     ...         return x / 2
-    >>> session = Session(torch.fx.symbolic_trace(Halve()), torch.ones(8))
-    >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).table.index.tolist()
+    >>> session = Session(Halve(), torch.ones(8), passes=[ChangeTrueDivToMulByInverse()])
+    >>> _ = session.apply("change-true-div-to-mul-by-inverse")
+    >>> benchmark(session, rounds=3).table.index.tolist()
     ['original', 'change-true-div-to-mul-by-inverse']
     """
-    if each is not None:
-        flag(each, "each")
     positive_int(rounds, "rounds")
-    positive_int(warmup, "warmup")
-    duration(min_seconds, "min_seconds")
     original = checked_session(session).original
     check_runs(original, "session.original")
     check_in_memory(original)
     inputs = inputs_or_examples(session.inputs, original)
-    if passes is None:
-        chosen = [*session.applied] or [*_that_change_something(original, session.passes)]
-        each = len(chosen) > MOST_PASSES if each is None else each
-    else:
-        chosen = [*passes_of(session.passes, items_of(passes, "passes", "transformations or their names"))]
-    models: Mapping[str, Module] = (_alone if each else _combinations)(original, chosen)
-    seconds = seconds_in_turns(models, inputs, rounds, min_seconds, warmup)
-    first = next(iter(seconds.values()))
+    names = ["original", *(str(pass_.name) for pass_ in session.applied)]
+    seconds = seconds_in_turns(dict(zip(names, session.stages, strict=True)), inputs, rounds)
+    first = seconds["original"]
     rows = {name: _row(times, first) for name, times in seconds.items()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return Times(table.rename_axis("passes"))
-
-
-def _that_change_something(
-    original: GraphModule, offered: Sequence[Transformation]
-) -> Iterator[Transformation]:
-    """Yield the passes that change the original, or the result of the passes below them."""
-    stage = original
-    for pass_ in offered:
-        after = _applied(pass_, stage)
-        if not graph_diff(stage, after).empty:
-            stage = after
-            yield pass_
-        # A pass below may have taken its candidates: it counts if it changes the original alone.
-        elif stage is not original and not graph_diff(original, _applied(pass_, original)).empty:
-            yield pass_
-
-
-def _combinations(original: GraphModule, passes: Sequence[Transformation]) -> dict[str, GraphModule]:
-    """Return the original, and it with each combination of passes, by the names of the passes."""
-    if len(passes) > MOST_PASSES:
-        raise ValueError(
-            f"passes: {len(passes)} passes have {2 ** len(passes)} combinations. "
-            f"Choose up to {MOST_PASSES} of {', '.join(pass_.name for pass_ in passes)}, or give each=True."
-        )
-    models: dict[tuple[str, ...], GraphModule] = {(): original}
-    for size in range(1, len(passes) + 1):
-        for chosen in itertools.combinations(passes, size):
-            names = tuple(pass_.name for pass_ in chosen)
-            models[names] = _applied(chosen[-1], models[names[:-1]])
-    return {" + ".join(names) or "original": model for names, model in models.items()}
-
-
-def _alone(original: GraphModule, passes: Sequence[Transformation]) -> dict[str, GraphModule]:
-    """Return the original, it with each pass that changes it, and it with all passes."""
-    changed = {pass_.name: _applied(pass_, original) for pass_ in passes}
-    models = {name: model for name, model in changed.items() if not graph_diff(original, model).empty}
-    together = functools.reduce(lambda model, pass_: _applied(pass_, model), passes, original)
-    if len(passes) > 1:
-        models[" + ".join(pass_.name for pass_ in passes)] = together
-    return {"original": original, **models}
-
-
-def _applied(pass_: Transformation, graph_module: GraphModule) -> GraphModule:
-    try:
-        return changed_copy(graph_module, pass_, writes_tensors=not pass_.copies_on_write)
-    except Exception as error:
-        raise ValueError(
-            f"passes: {pass_.name} fails: {error_words(error)}. Name those to time: passes=[...]."
-        ) from error
 
 
 def _row(seconds: list[float], original: list[float]) -> list[Any]:

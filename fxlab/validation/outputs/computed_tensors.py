@@ -40,6 +40,8 @@ class Observed:
     """The other observable parts of the run."""
     unwritten: Callable[[str], torch.Tensor | None]
     """Returns the stand-in of a tensor that the run could have written and has not."""
+    runs_with_gradients: bool = False
+    """Whether gradients were recorded in the run, as a model needs them or the one beside it."""
     runs_compiled_code: bool = False
     """Whether the run has called functions that ``torch.compile`` has compiled."""
 
@@ -66,10 +68,10 @@ def observed(
     ``beside``: the model to compare with: both run with gradients if one of them needs these. ``under``:
     makes the context of the call. Raises ValueError if it does not run; the message begins with ``name``.
     """
-    runs_compiled_code = False
+    runs_compiled_code = runs_with_gradients = False
 
     def run(gradients: AbstractContextManager[Any]) -> tuple[Any, ...]:
-        nonlocal runs_compiled_code
+        nonlocal runs_compiled_code, runs_with_gradients
         args, kwargs = call_arguments(inputs)
         after = named_arguments(model, args, kwargs)
         with RestoringStack(gradients, generators_kept()), state_kept_in_call(model) as state:
@@ -78,6 +80,7 @@ def observed(
             with under(), compiled_calls() as compiled:
                 output = called(model, args, kwargs)
             runs_compiled_code |= compiled.are_there
+            runs_with_gradients = torch.is_grad_enabled()
             record = CallRecord.of(output, after, state.tensors(), before)
             returned = state.apart(_detached(tensors_by_path(output)))
             state_written = state.written()
@@ -103,7 +106,7 @@ def observed(
         value = value_at(model, path.removeprefix(STATE))
         return value if isinstance(value, torch.Tensor) else None
 
-    return Observed(returned, written, record, unwritten, runs_compiled_code)
+    return Observed(returned, written, record, unwritten, runs_with_gradients, runs_compiled_code)
 
 
 def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

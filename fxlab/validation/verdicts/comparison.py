@@ -13,6 +13,7 @@ from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.call_record import ALIASED_LATER
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
+from fxlab.models.safe_code import is_written_otherwise
 from fxlab.models.settings import NumericSettings
 from fxlab.results import Judged
 from fxlab.units import listed
@@ -233,7 +234,7 @@ class RunsCompared:
         in_own_dtype = list(self._original.in_own_dtype)
         try:
             in_own_dtype += self._transformed.in_own_dtype
-            judged_now = self._judged(unsettled)
+            judged_now = self._with_code(self._judged(unsettled))
         except DrawsRandomNumbersError as error:
             reason = f"node {error.node!r} draws random numbers, which the original does not"
             if self._original.observed.record.draws:
@@ -244,6 +245,22 @@ class RunsCompared:
         if all(j.errors is None for j in judged_now.values()) or not self._unknown_decisions:
             return verdict
         return replace(verdict, reason=verdict.reason + _excused(self._unknown_decisions))
+
+    def _with_code(self, judged: dict[str, Judgement]) -> dict[str, Judgement]:
+        """Return the judgements, of graphs whose code computes something else than their nodes another one.
+
+        The float64 run is one of the nodes. That is asked where an error is too large to be one of rounding.
+        """
+        large = [path for path, judgement in judged.items() if is_output(path) and _is_large(judgement)]
+        for name, runs in zip(("original", "transformed"), self.runs, strict=True) if large else ():
+            if runs.code_differs:
+                nodes = [n.name for n in runs.graph_module.graph.nodes if is_written_otherwise(n)]
+                why = (
+                    f": torch writes {listed(nodes)} otherwise" if nodes else "; graph_module.recompile() it"
+                )
+                reason = f"the code of the {name} computes something else than its nodes{why}"
+                return judged | {path: self._different(path, reason) for path in large}
+        return judged
 
     def known_verdict(self) -> Verdict | None:
         """Return the verdict if it takes no float64 run."""
@@ -464,6 +481,12 @@ def _moves(runs: Runs, is_wide: bool) -> _Tries:
 def _tries(runs: Runs, change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> _Tries:
     generator = torch.Generator().manual_seed(0)
     return [runs.exact_with(lambda tensor: change(tensor, generator)) for _ in range(TRIES)]
+
+
+def _is_large(judgement: Judgement) -> bool:
+    """Tell whether the error of one of the two is larger than rounding explains: half of all digits."""
+    errors = judgement.errors
+    return errors is not None and max(errors.own, errors.transformed) > math.sqrt(errors.last_rounding)
 
 
 def _all_same_function(judgements: dict[str, Judgement]) -> bool:

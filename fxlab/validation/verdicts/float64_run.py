@@ -20,6 +20,7 @@ from fxlab.models.running import (
     named_arguments,
     once_each,
     seed_generators,
+    takes_derivatives,
     torch_generators_now,
 )
 from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
@@ -94,19 +95,27 @@ def run_in_float64(
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(graph_module, own_dtypes=own.dtypes, visit=visit, **settings)
     written = tuple(written)
-    state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     # Nothing is watched, as nodes write into float64 copies.
     kept = generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
+        names = [path.removeprefix(STATE) for path in written if path.startswith(STATE)]
+        state = interpreter.keep([*names, *differentiated(graph_module)])
         seed_generators(0)
         output = interpreter.run(*arguments)
-    now = {STATE + name: tensor for name, tensor in state.items()}
+    now = {STATE + name: state[name] for name in names if name in state}
     if written:
         inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
         now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
     asked = {path: now[path].detach() for path in written if path in now}
     returned = {path: tensor.detach() for path, tensor in tensors_by_path(output).items()}
     return Float64Result(detached(output), tuple(interpreter.in_own_dtype), returned, asked)
+
+
+def differentiated(graph_module: GraphModule) -> list[str]:
+    """Return the names of the tensors that a graph differentiates by, so that all nodes use one copy."""
+    taken = (node for node in graph_module.graph.nodes if takes_derivatives(node))
+    read = (each for node in taken for each in node.all_input_nodes if each.op == "get_attr")
+    return [*dict.fromkeys(str(node.target) for node in read)]
 
 
 class NoFloat64Error(ValueError):
@@ -252,7 +261,9 @@ class Float64Interpreter(OtherTensors):
         if (kept := self._kept.get(id(tensor))) is not None:
             return kept
         with modes_disabled():  # or the mode would widen it first, to be copied
-            return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+            wide = self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+        # A model may differentiate by its own weights.
+        return wide.requires_grad_() if tensor.requires_grad and torch.is_grad_enabled() else wide
 
     def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
         """Run a node as the graph itself does, on values rounded to the dtypes that they have there."""
@@ -291,7 +302,8 @@ class Float64Interpreter(OtherTensors):
         """Return a tensor of the module for a node that runs in its own dtype, which may write into it."""
         kept = self._kept.get(id(tensor))
         if kept is None:
-            return tensor.detach().to(wide_device(tensor.device), copy=True)
+            own = tensor.detach().to(wide_device(tensor.device), copy=True)
+            return own.requires_grad_(tensor.requires_grad and torch.is_grad_enabled())
         return narrowed.to(kept, tensor.dtype)
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -305,7 +305,10 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
     x, y = _wide(a), _wide(b)
     other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
     if unequal := int(other_kind.sum()):
-        reason = f"{unequal} of {x.numel()} numbers are NaN or infinite in one of the two only"
+        signs = int((x.isinf() & y.isinf() & (x != y)).sum())
+        alone = f"{unequal - signs} of {x.numel()} numbers are NaN or infinite in one of the two only"
+        other = f"{signs} of {x.numel()} infinite numbers have the other sign"
+        reason = "; ".join([alone] * (unequal > signs) + [other] * bool(signs))
         return Judgement(Status.DIFFERENT, reason, elements, compared=compared)
     return None if compared else _nothing_compared(elements)
 

@@ -21,6 +21,7 @@ from fxlab.models.running import (
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws
 from fxlab.values.nested import Path, map_tensors, parted, put_together, tensors_inside
+from fxlab.values.tensors import tensors_by_path
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
 """The dtypes of the tensors inside a value."""
@@ -38,9 +39,13 @@ class OwnRun:
     ) -> None:
         self._graph_module, self._inputs, self._beside = graph_module, inputs, beside
         self._given = given
+        self.needs_gradients = False
+        """Whether it has run with gradients only, although no node tells that it needs them."""
 
     def setting(self) -> AbstractContextManager[Any]:
         """Return a context with gradients, if the graph needs them or the one that it is compared with."""
+        if self.needs_gradients:
+            return torch.enable_grad()
         return gradients_for(self._graph_module, self._beside)
 
     def dtypes(self, node: Node) -> Dtypes:
@@ -55,7 +60,8 @@ class OwnRun:
         kept = generators_kept(), state_kept(self._graph_module)
         with RestoringStack(self.setting(), *kept):
             seed_generators(0)
-            interpreter.run(*arguments)
+            output = interpreter.run(*arguments)
+            interpreter.returned = {path: t.detach() for path, t in tensors_by_path(output).items()}
         return interpreter
 
 
@@ -66,6 +72,8 @@ class OwnInterpreter(Interpreter):
         super().__init__(graph_module)
         self.extra_traceback = False
         self.dtypes: dict[Node, Dtypes] = {}
+        self.returned: dict[str, torch.Tensor] = {}
+        """The outputs by path, when it has run."""
         self.decisions = Decisions()
         self.draws = Draws() if draws is None else draws
 

@@ -11,7 +11,14 @@ _OF_ITS_OWN = (
     "generated code draws random numbers by a generator of its own, which others cannot be given; compile "
     "with the option fallback_random=True to have it judged"
 )
-
+_IN_ANOTHER_WAY = (
+    "Inductor draws random numbers in another way than torch, so that they could not be compared; compile "
+    "with the option fallback_random=True to have them judged"
+)
+_IN_ANOTHER_NUMBER = (
+    "generated code draws more or fewer random numbers than the original, or in another order: its generator "
+    "ends in another state"
+)
 
 _INSIDE = (
     "draws random numbers inside of an operator of its own, so that they could not be compared (the option "
@@ -54,8 +61,11 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
     alike = ours.generators.are(theirs.generators)
     if alike and _give_the_same(original, transformed):
         return RandomNumbers()
+    as_torch = original.draws_as_torch and transformed.draws_as_torch
     if original.is_generated or transformed.is_generated:
-        return RandomNumbers(why_not_judged="" if alike else _OF_ITS_OWN)
+        if not as_torch or not (alike or original.has_own_code or transformed.has_own_code):
+            return RandomNumbers(why_not_judged=_OF_ITS_OWN)
+        return RandomNumbers(note="" if alike else _IN_ANOTHER_NUMBER)
     try:
         first, second = original.draws, transformed.draws
     except Exception:  # the nodes of one of them do not run one by one
@@ -63,7 +73,7 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
     if not alike and (unseen := [*first.unseen, *second.unseen]):
         return RandomNumbers(why_not_judged=f"node {unseen[0]!r} {_INSIDE}")
     if why := first_difference(first.drawn, second.drawn):
-        return RandomNumbers(why)
+        return RandomNumbers(why) if as_torch else RandomNumbers(why_not_judged=_IN_ANOTHER_WAY)
     has_seeds = first.has_seeds or second.has_seeds
     has_same = same_numbers(first.drawn, second.drawn) and not has_seeds
     replayed = replayable(first.drawn, second.drawn)

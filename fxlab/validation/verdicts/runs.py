@@ -1,5 +1,6 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -10,6 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fxlab.models.call_record import DRAWS_OTHERWISE
 from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
 from fxlab.models.settings import NumericSettings
 from fxlab.node_info import attribute_at
@@ -111,7 +113,9 @@ class Runs:
     @cached_property
     def _observed(self) -> Observed:
         options = self._name, self.inputs, self._beside
-        return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+        found = observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+        self._own.needs_gradients = found.runs_with_gradients
+        return found
 
     def observe_again(self) -> None:
         """Forget the observed run, as something else may have drawn random numbers meanwhile."""
@@ -152,6 +156,35 @@ class Runs:
             }
 
     @property
+    def has_own_code(self) -> bool:
+        """Whether it is code that Inductor has generated for a graph of a compile session."""
+        return self.is_generated and not self._observed.runs_compiled_code
+
+    @property
+    def draws_as_torch(self) -> bool:
+        """Whether random numbers are drawn by torch's own operators, and not in Inductor's way."""
+        return not self.graph_module.meta.get(DRAWS_OTHERWISE)
+
+    @cached_property
+    def code_differs(self) -> bool:
+        """Whether the code of the graph, which a call runs, computes something else than its nodes.
+
+        Torch writes some nodes otherwise; and a graph may be changed without being compiled again.
+        """
+        if self.is_generated:
+            return False
+        try:
+            by_node = self.names.picked(self._own.noted.returned)
+        except Exception:  # its nodes do not run one by one
+            return False
+        called = self.observed.returned
+        return any(
+            path in by_node and not _is_near(dense(tensor), dense(by_node[path]))
+            for path, tensor in called.items()
+            if is_floating(tensor)
+        )
+
+    @property
     def has_gradients(self) -> bool:
         """Whether gradients are asked for."""
         return self._parameters is not None
@@ -179,7 +212,10 @@ class Runs:
             own = gradients_of(self.graph_module, self.inputs, self._parameters, self._given)
             return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # a backward pass may raise anything
-            raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
+            why = str(error)
+            if needs_gradients(self.graph_module) and "second time" in why:
+                why = "it computes them itself: they are among its outputs, which are compared"
+            raise ValueError(f"{self._name}: its gradients cannot be computed: {why}") from error
 
     @property
     def exact(self) -> dict[str, torch.Tensor]:
@@ -325,6 +361,16 @@ class Runs:
             raise
         except ValueError as error:
             raise NoFloat64Error(f"{self._name}: {error}") from error
+
+
+def _is_near(called: torch.Tensor, by_node: torch.Tensor) -> bool:
+    """Tell whether two tensors are as near as half of their digits, which no other order of sums explains."""
+    if called.shape != by_node.shape:
+        return False
+    a, b = to_float64(called), to_float64(by_node)
+    size = b.abs().nan_to_num(posinf=0.0).max() if b.numel() else 0.0
+    same = (a == b) | (a.isnan() & b.isnan())
+    return bool((same | ((a - b).abs() <= math.sqrt(torch.finfo(called.dtype).eps) * size)).all())
 
 
 _CUTS = ("detach", "detach_", "detach_copy")

@@ -476,3 +476,19 @@ class OnHost(nn.Module):
 def test_a_trace_reports_tensors_that_a_model_recomputes_or_moves(model, name):
     found = fxlab.symbolic_trace(model, POSITIONS).meta["trace"].of_kind("saved tensors")
     assert [finding.what for finding in found] == [name]
+
+
+class Slope(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        values = (x * self.weight).sin() @ self.weight
+        return torch.autograd.grad(values @ values, [x])[0] * 2
+
+
+def test_a_model_that_differentiates_is_exported(tmp_path):
+    session = fxlab.Session(Slope(), POSITIONS)
+    assert fxlab.export(session, tmp_path / "model.pt2").verdict

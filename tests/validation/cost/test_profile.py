@@ -64,11 +64,11 @@ def test_writes_in_place_and_random_numbers_leave_nothing_behind():
 
 def test_what_cannot_be_measured_is_said_in_words():
     graph = fx.symbolic_trace(nn.Linear(4, 4))
-    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, .* got 'linear'"):
+    with pytest.raises(TypeError, match=r"graph: expected a torch.nn.Module, .* got 'linear'"):
         profile("linear", torch.ones(1))
     with pytest.raises(ValueError, match="model: the Linear does not run on these"):
         profile(graph, torch.ones(1, 3))
-    with pytest.raises(ValueError, match="model: it is on the meta device"):
+    with pytest.raises(ValueError, match="graph: it is on the meta device"):
         profile(copy.deepcopy(graph).to("meta"), torch.ones(1, 4))
     with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
         profile(graph, torch.ones(1, 4), rounds=0)

@@ -10,6 +10,7 @@ from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
 from fxlab.values.nested import map_tensors, tensors_inside
 
@@ -32,6 +33,22 @@ def read_state(run: Run, call: TorchCall) -> Any:
     names = ", ".join(name for name, _ in state)
     run.recording.note(Found.VALUE_OF_STATE, names, value=value)
     return value
+
+
+def describe_other_fakes(run: Run, call: TorchCall) -> Any:
+    """Answer questions about a fake tensor of another mode, such as one in the ``meta`` of a program's nodes.
+
+    Its sizes are no values of this run, and modules that hold a program compare them with its inputs'.
+    """
+    tensors = [tensor for _, tensor in tensors_inside((call.args, dict(call.kwargs)))]
+    others = [each for each in tensors if isinstance(each, FakeTensor) and _is_of_other_mode(each)]
+    if not others or len(others) < len(tensors):
+        return PASSED_ON
+    return run.computed(call.func, call.args, dict(call.kwargs))
+
+
+def _is_of_other_mode(tensor: Any) -> bool:
+    return not isinstance(tensor.fake_mode, FakeMode)
 
 
 def read_one_number(run: Run, call: TorchCall) -> Any:
