@@ -10,8 +10,8 @@ from transformers import BertConfig, BertModel
 
 import fxlab
 from benchmarks.measure import Comparison
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import run
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import run
 from fxlab.validation.cost.memory import PeakMemory
 
 

@@ -25,8 +25,8 @@ from transformers.utils import logging
 import fxlab
 from benchmarks import measured
 from benchmarks.verdict_models import TEN, tiny, tiny_of_type
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import Inputs
 from fxlab.transformations import ReversibleTransformation, available
 
 MODELS = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "resnet", "whisper")

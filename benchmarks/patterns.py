@@ -21,7 +21,7 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from fxlab.models.running import Inputs
+from fxlab.models.running.running import Inputs
 
 KINDS = ("trace", "exported", "decomposed")
 

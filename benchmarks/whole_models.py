@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import transformers
 from torch import nn
 
-from fxlab.models.running import run
+from fxlab.models.running.running import run
 from fxlab.tracing import example_inputs
 from fxlab.tracing.inputs.input_names import MAKERS
 

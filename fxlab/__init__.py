@@ -7,8 +7,8 @@ Jupyter nor transformers costs anything before it is needed.
 from typing import Any
 
 from fxlab._version import __version__ as __version__
-from fxlab.first_use import import_first, stub_homes
-from fxlab.hints import MOVED, no_such_name
+from fxlab.base.first_use import import_first, stub_homes
+from fxlab.base.hints import MOVED, no_such_name
 
 _HOMES = stub_homes(__name__)
 _MODULES = {name for name, home in _HOMES.items() if home == __name__}

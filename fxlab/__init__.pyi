@@ -21,6 +21,9 @@ from fxlab.deployment.files import export as export
 # Pictures ------------------------------------------------------------------------------------------------
 from fxlab.drawing.drawing import draw as draw
 
+# Models as graphs ----------------------------------------------------------------------------------------
+from fxlab.front_desk.sources import load_model as load_model
+
 # Tables --------------------------------------------------------------------------------------------------
 from fxlab.graphs.code_diff import code_diff as code_diff
 from fxlab.graphs.graph_diff import graph_diff as graph_diff
@@ -32,9 +35,6 @@ from fxlab.notebook import inspect as inspect
 from fxlab.session.errors import TransformationError as TransformationError
 from fxlab.session.loading import load_session as load_session
 from fxlab.session.session import Session as Session
-
-# Models as graphs ----------------------------------------------------------------------------------------
-from fxlab.sources import load_model as load_model
 from fxlab.steps.traced_step import trace_step as trace_step
 from fxlab.tracing.dynamo.capture import Capture as Capture
 from fxlab.tracing.exported.from_exported import from_exported as from_exported

@@ -3,10 +3,10 @@
 >>> from fxlab.rewriting import RewritePass, new_layer, why_not_replaceable
 """
 
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.graphs.transformed_nodes import transformed_nodes
-from fxlab.node_info import only_input
 from fxlab.operators import operator_called, operator_of
-from fxlab.reasons import Reason, Refusal
+from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts, rounding_readers
 from fxlab.transformations.analysis.module_safety import (

@@ -113,7 +113,7 @@ QUIET = """
     import fxlab
     assert "pandas" not in sys.modules
     fxlab.MergeLinears, fxlab.verdict, fxlab.symbolic_trace
-    import fxlab.session, fxlab.models.tensor_state
+    import fxlab.session, fxlab.models.state.tensor_state
     read = [name for name in sys.modules if name in ("somebodys_passes", "IPython", "transformers")]
     assert read == [], read
     assert before == (optimizer._global_optimizer_post_hooks, torch.compile, torch.nn.Module.__call__)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fxlab
-from fxlab.hints import MOVED
+from fxlab.base.hints import MOVED
 from fxlab.notebook.inspector import Inspector
 
 ROOT = Path(__file__).parents[1]

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fxlab.results import json_values
-from fxlab.units import with_unit
+from fxlab.base.results import json_values
+from fxlab.base.units import with_unit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fxlab._version import __version__
-from fxlab.author_frames import placed_words
-from fxlab.checks import file_to_write
+from fxlab.base.author_frames import placed_words
+from fxlab.base.checks import file_to_write
 from fxlab.command_line.answer import Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES

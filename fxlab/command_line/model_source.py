@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.named_models import (
+from fxlab.front_desk.named_models import (
     built,
     configuration,
     has_weights,
@@ -93,8 +93,8 @@ def given_inputs(
     """
     import torch
 
-    from fxlab.models.running import takes_one_input
-    from fxlab.torch_private import pytree
+    from fxlab.base.torch_private import pytree
+    from fxlab.models.running.running import takes_one_input
 
     if _SIZES.fullmatch(str(path)):
         text = str(path)
@@ -140,7 +140,7 @@ def given_batches(path: Path, device: torch.device) -> Any:
     """Read the batches that ``--data`` names: a list; in code also a ``DataLoader`` or a data set."""
     import torch
 
-    from fxlab.models.running import batches_of
+    from fxlab.models.running.running import batches_of
 
     batches = batches_of(given_inputs(path, device, "--data"))
     if isinstance(batches, Mapping | str | torch.Tensor) or not isinstance(batches, Iterable):
@@ -156,7 +156,7 @@ def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
 def _of_python(path: Path, options: argparse.Namespace) -> Source:
     import torch
 
-    from fxlab.sources import source_made
+    from fxlab.front_desk.sources import source_made
 
     _refuse(
         "code that makes a model chooses this itself", options, "architecture", "attention", "random_weights"
@@ -171,7 +171,7 @@ def _of_python(path: Path, options: argparse.Namespace) -> Source:
 
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
-    from fxlab.sources import source_of
+    from fxlab.front_desk.sources import source_of
     from fxlab.tracing.exported.saved_program import MayRunCodeError, load_program
 
     kind = "an exported program"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.model_source import Source, given_inputs, loaded
 from fxlab.command_line.progress import Progress
-from fxlab.named_models import is_named_in_code, made_in_code
+from fxlab.front_desk.named_models import is_named_in_code, made_in_code
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.registry import as_pass

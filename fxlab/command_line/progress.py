@@ -11,8 +11,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from fxlab.base.units import with_unit
 from fxlab.command_line.answer import visible
-from fxlab.units import with_unit
 
 
 class Progress:

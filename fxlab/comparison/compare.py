@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from fxlab.checks import file_to_write, flag, unexpected
+from fxlab.base.checks import file_to_write, require_bool, type_error
+from fxlab.base.units import listed
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
@@ -14,12 +15,11 @@ from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_reco
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.stages import session_of_all
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
+from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
-from fxlab.models.running import Inputs
-from fxlab.node_info import dtype_name
+from fxlab.models.running.running import Inputs
+from fxlab.operators.node_info import dtype_name
 from fxlab.session import Session
-from fxlab.sources import Model
-from fxlab.units import listed
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
@@ -112,11 +112,11 @@ def compare(
     (False, ('gelu',), ('gelu',))
     """
     if not isinstance(weights, bool | Mapping):
-        raise unexpected("weights", "True, False or a mapping of names", weights)
+        raise type_error("weights", "True, False or a mapping of names", weights)
     if is_recorded(reference) or is_recorded(candidate):
         if isinstance(weights, Mapping):
             raise TypeError("weights: expected True or False, as recorded runs have them by fingerprint.")
-        others = candidate_inputs, outputs, weights is not False, flag(gradients, "gradients")
+        others = candidate_inputs, outputs, weights is not False, require_bool(gradients, "gradients")
         return compare_recorded(reference, candidate, inputs, *others)
     first, second, left = given_models(reference, candidate, inputs, candidate_inputs)
     compared: list[Weight] | None = None
@@ -125,7 +125,7 @@ def compare(
         compared = compare_weights(first.holder, second.holder, names)
     is_called = first.is_compiled or second.is_compiled
     ours_trained = theirs_trained = None
-    if flag(gradients, "gradients") and is_called:
+    if require_bool(gradients, "gradients") and is_called:
         ours_trained, theirs_trained = trained_alike(first, second, compared)
     runs = (
         Runs(first.graph, "reference", first.inputs, ours_trained).beside(second.graph),

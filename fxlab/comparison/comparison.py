@@ -11,18 +11,18 @@ from typing import Any
 
 from torch.fx import Node
 
+from fxlab.base.first_use import pd
+from fxlab.base.results import Judged, json_text, json_values
+from fxlab.base.units import listed, with_unit
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.stages import Compared, session_of_all
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
-from fxlab.first_use import pd
-from fxlab.models.running import Inputs
-from fxlab.node_info import line_of, module_path, target_text, upstream
+from fxlab.models.running.running import Inputs
 from fxlab.operators import computes
-from fxlab.results import Judged, json_text, json_values
+from fxlab.operators.node_info import line_of, module_path, target_text, upstream
 from fxlab.session import Session
-from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Noted, Side

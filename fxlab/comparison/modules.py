@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from fxlab.node_info import module_path
+from fxlab.operators.node_info import module_path
 from fxlab.validation.alignment.align import Alignment
 
 _MOST = 0.9

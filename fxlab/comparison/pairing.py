@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.checks import described
+from fxlab.base.checks import describe
 from fxlab.comparison.weights import SAME, Weight
-from fxlab.models.graph_module import check_lints
-from fxlab.models.module_tensors import CALLS_A_MODULE
-from fxlab.models.running import Inputs, argument_names, given_arguments, given_inputs
-from fxlab.node_info import dtype_name
-from fxlab.sources import inputs_or_examples, source_of, traced
+from fxlab.front_desk.sources import inputs_or_examples, source_of, traced
+from fxlab.models.graph_modules.graph_module import check_lints
+from fxlab.models.running.running import Inputs, argument_names, given_arguments, given_inputs
+from fxlab.models.state.module_tensors import CALLS_A_MODULE
+from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import check_runs, check_runs_by_node, compiled_call
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
 from fxlab.values.nested import map_tensors, tensors_inside
@@ -28,7 +28,7 @@ class NoSuchOutputError(ValueError):
 
 
 @dataclass(frozen=True)
-class Given:
+class ComparedModel:
     """A model that is compared: its graph, its inputs, and the module that has its weights."""
 
     graph: GraphModule
@@ -43,7 +43,7 @@ class Given:
 
 def given_models(
     reference: Any, candidate: Any, inputs: Any, candidate_inputs: Any
-) -> tuple[Given, Given, tuple[str, ...]]:
+) -> tuple[ComparedModel, ComparedModel, tuple[str, ...]]:
     """Return both models, traced if they are not, and the names of inputs that the candidate does not take.
 
     The candidate gets the inputs of the reference by name, or else in their order, in the dtype of its own
@@ -81,7 +81,7 @@ def _source(model: Any, name: str) -> tuple[Any, Any]:
     return found.module, found.inputs
 
 
-def _given(model: Any, inputs: Inputs, name: str) -> Given:
+def _given(model: Any, inputs: Inputs, name: str) -> ComparedModel:
     is_function = isroutine(model)
     if not is_function:
         check_runs(model, name)
@@ -90,10 +90,10 @@ def _given(model: Any, inputs: Inputs, name: str) -> Given:
     graph, _ = traced(model, inputs)
     check_lints(graph, name)
     check_runs_by_node(graph, name)
-    return Given(graph, inputs, nn.Module() if is_function else model)
+    return ComparedModel(graph, inputs, nn.Module() if is_function else model)
 
 
-def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) -> Given:
+def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) -> ComparedModel:
     """Return a model that runs compiled code."""
     words = (
         f"the {name} runs code that torch.compile has compiled: it is called, and nothing inside is compared"
@@ -101,13 +101,13 @@ def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) 
     called = graph.get_submodule("model") if graph.meta.get(CALLS_A_MODULE) else graph
     inner = getattr(called, "_orig_mod", called)
     if is_function:
-        return Given(graph, inputs, nn.Module(), (words,), is_compiled=True)
+        return ComparedModel(graph, inputs, nn.Module(), (words,), is_compiled=True)
     prefix = "" if called is graph else "model." if inner is called else "model._orig_mod."
-    return Given(graph, inputs, inner, (words,), prefix, is_compiled=True)
+    return ComparedModel(graph, inputs, inner, (words,), prefix, is_compiled=True)
 
 
 def trained_alike(
-    reference: Given, candidate: Given, weights: Collection[Weight] | None
+    reference: ComparedModel, candidate: ComparedModel, weights: Collection[Weight] | None
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the trained parameters of both by name, and the names that gradients have in the answer."""
     ours, theirs = (trained_parameters(each.graph) for each in (reference, candidate))
@@ -138,13 +138,13 @@ def _for_candidate(candidate: Any, inputs: Inputs) -> tuple[Inputs, tuple[str, .
     left = tuple(name for name in rest if name not in renamed)
     if len(left) == len(inputs):
         raise ValueError(
-            f"candidate_inputs: {described(candidate)} takes none of {', '.join(inputs)}. Give what it is "
+            f"candidate_inputs: {describe(candidate)} takes none of {', '.join(inputs)}. Give what it is "
             "called with: candidate_inputs={...}."
         )
     return {renamed.get(name, name): value for name, value in inputs.items() if name not in left}, left
 
 
-def paired_inputs(reference: Given, candidate: Given) -> dict[str, str]:
+def paired_inputs(reference: ComparedModel, candidate: ComparedModel) -> dict[str, str]:
     """Return inputs of the candidate that were given as the reference's, with the names of those.
 
     By name if both were given names, and others in their order.
@@ -157,7 +157,7 @@ def paired_inputs(reference: Given, candidate: Given) -> dict[str, str]:
     return {name: other for name, other in pairs.items() if _form(theirs[name]) == _form(ours[other])}
 
 
-def _named_inputs(given: Given) -> dict[str, Any]:
+def _named_inputs(given: ComparedModel) -> dict[str, Any]:
     args, kwargs = given_arguments(given.inputs)
     return dict(zip(argument_names(given.graph, len(args)), args, strict=True)) | kwargs
 
@@ -175,7 +175,7 @@ def checked_outputs(outputs: Any, ours: Collection[str], theirs: Collection[str]
     if not isinstance(outputs, Mapping) or not outputs:
         raise TypeError(
             "outputs: expected a mapping of outputs of the reference to those of the candidate, such as "
-            f"{{'logits': 0}}, got {described(outputs)}."
+            f"{{'logits': 0}}, got {describe(outputs)}."
         )
     return {
         _path(key, ours, "reference"): _path(value, theirs, "candidate") for key, value in outputs.items()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.base.torch_private import PyTreeCodeGen
 from fxlab.graphs.matching import keep_pairs
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs
-from fxlab.models.safe_code import protect
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.running.running import Inputs
 from fxlab.session import Session
-from fxlab.torch_private import PyTreeCodeGen
 from fxlab.transformations import Transformation
 from fxlab.validation.alignment.align import Alignment, align_sides
 from fxlab.validation.alignment.side import Side

@@ -15,8 +15,8 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from fxlab.models.module_tensors import place_of
-from fxlab.models.tensor_state import named_tensors
+from fxlab.models.state.module_tensors import place_of
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, row_digests, unit_of
 

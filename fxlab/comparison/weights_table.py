@@ -10,12 +10,12 @@ from zipfile import is_zipfile
 
 import torch
 
+from fxlab.base.first_use import pd
+from fxlab.base.units import listed
 from fxlab.comparison import weights
-from fxlab.first_use import pd
-from fxlab.models.tensor_state import named_tensors
+from fxlab.front_desk.sources import Model, module_of
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.models.weight_files import tensors_at
-from fxlab.sources import Model, module_of
-from fxlab.units import listed
 
 _PICKLED = ".pt", ".pth", ".bin", ".ckpt"
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.checks import flag, unexpected
+from fxlab.base.checks import require_bool, type_error
 from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
 from fxlab.compiler.options.hooks import mode_options, values
 from fxlab.compiler.scripts.record import linked
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.models.running import Inputs, given_inputs
+from fxlab.models.running.running import Inputs, given_inputs
 
 
 def compile_session(
@@ -82,17 +82,17 @@ def compile_session(
     True
     """
     if not callable(model) or isinstance(model, type):
-        raise unexpected("model", "a torch.nn.Module or a function", model)
-    flag(training, "training")
+        raise type_error("model", "a torch.nn.Module or a function", model)
+    require_bool(training, "training")
     if not isinstance(dynamic, bool | None):
-        raise unexpected("dynamic", "True, False or None", dynamic)
+        raise type_error("dynamic", "True, False or None", dynamic)
     if backend != "inductor":
         raise ValueError(
             f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
             "fxlab.compiler.record_compile() notes those of any backend; fxlab.Capture keeps the graphs."
         )
     if options is not None and not isinstance(options, Mapping):
-        raise unexpected("options", "a mapping of Inductor's settings", options)
+        raise type_error("options", "a mapping of Inductor's settings", options)
     if mode is not None:
         if options is not None:
             raise TypeError("mode: torch.compile takes options or a mode, not both. Give one of them.")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from torch.fx import GraphModule
 
+from fxlab.base.first_use import pd
+from fxlab.base.reasons import Reason
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
 from fxlab.compiler.recording.snapshot import State
-from fxlab.first_use import pd
-from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.inductor_patterns import near_misses, told
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.heard_calls import LOCK, Call, Patches, attribute_of
+from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.recording.recorder import PHASES, Recorder
-from fxlab.heard_calls import LOCK, Call, Patches, attribute_of
-from fxlab.interrupts import RestoringStack
-from fxlab.transformations.inductor_patterns.asking import Asking, pattern_name
+from fxlab.transformations.inductor_patterns.asking import MatcherRecorder, pattern_name
 
 _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in PHASES}
 
@@ -51,7 +51,7 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
         }.items():
             patches.around(f"{observer}.{name}", around_pass, "Passes are not told apart")
         matcher = "torch._inductor.pattern_matcher"
-        Asking(listener.begin_patterns, listener.tried, lambda: around.is_in_pass).hear(patches)
+        MatcherRecorder(listener.begin_patterns, listener.tried, lambda: around.is_in_pass).hear(patches)
         patches.around(
             f"{matcher}:PatternMatcherPass.apply", around.pattern_pass, "Passes are not told apart"
         )

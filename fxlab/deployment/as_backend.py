@@ -12,17 +12,17 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.checks import flag
+from fxlab.base.checks import require_bool
+from fxlab.base.units import counted
+from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.node_difference import is_same_graph
-from fxlab.models.graph_module import changed_copy
-from fxlab.models.tensor_state import Sampled, address, count_fused_steps
+from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.state.tensor_state import Sampled, address, count_fused_steps
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
-from fxlab.sources import SessionLike, checked_session
 from fxlab.tracing.dynamo.hooks import running_modules
 from fxlab.tracing.dynamo.model_graph import LiftedGraph
 from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.transformations import Transformation
-from fxlab.units import counted
 from fxlab.validation import Reference
 from fxlab.values.tensors import same_bits
 
@@ -97,7 +97,7 @@ def as_backend(session: Switched, *, check: bool = True) -> Callable[..., Any]:
             "session: its passes are those of a compiler, which applies them itself. Make a session of the "
             "model: fxlab.Session(model, inputs)."
         )
-    return _Backend(session, check=flag(check, "check"))
+    return _Backend(session, check=require_bool(check, "check"))
 
 
 class _Backend:

@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 from torch import fx
 
-from fxlab.checks import file_to_write, flag, items_of, number, positive_int, unexpected
+from fxlab.base.checks import file_to_write, items_of, number, positive_int, require_bool, type_error
+from fxlab.base.first_use import pd
+from fxlab.base.units import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.box import HIGHLIGHT
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
@@ -19,14 +21,12 @@ from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.lines import ALIKE
 from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
-from fxlab.first_use import pd
+from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs, given_arguments, given_inputs
+from fxlab.models.running.running import Inputs, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
-from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.transformations import Transformation
-from fxlab.units import counted
 
 Highlight: TypeAlias = Transformation | fx.Node | str
 """Nodes to highlight: those that a transformation has changed, a node, or a name of one."""
@@ -194,7 +194,7 @@ def draw(
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
-    arrangement = Arrangement(_DIRECTIONS.get(direction, direction), flag(shapes, "shapes"), lines)
+    arrangement = Arrangement(_DIRECTIONS.get(direction, direction), require_bool(shapes, "shapes"), lines)
     found = resolved(graph, "graph")
     given = inputs_of(found, given_inputs(inputs))
     if given is not None:
@@ -245,7 +245,7 @@ def _marks(graph_module: fx.GraphModule, highlight: Iterable[Highlight]) -> dict
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
-            raise unexpected("highlight", "transformations, nodes and names of nodes", wanted)
+            raise type_error("highlight", "transformations, nodes and names of nodes", wanted)
         for name in found:
             if name not in names:
                 raise ValueError(f"highlight: it names {name!r}, but the graph has no such node.")

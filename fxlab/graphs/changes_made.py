@@ -7,17 +7,17 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.checks import check_is
-from fxlab.first_use import pd
+from fxlab.base.checks import check_is
+from fxlab.base.first_use import pd
+from fxlab.base.results import Result
+from fxlab.base.units import counted
 from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import kind_text, modules_by_path
-from fxlab.results import Result
+from fxlab.operators.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
-from fxlab.units import counted
 
 _MOST_KINDS = 3
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.base.results import Result
+from fxlab.base.units import counted
+from fxlab.front_desk.sources import Model, compared_graphs
 from fxlab.graphs.line_diff import Run, line_runs
-from fxlab.models.generated_code import GeneratedCode, generated_code
-from fxlab.results import Result
-from fxlab.sources import Model, compared_graphs
-from fxlab.units import counted
+from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code
 
 CONTEXT = 3
 """The number of equal lines shown around a change."""

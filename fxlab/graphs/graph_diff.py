@@ -8,14 +8,14 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model, compared_graphs
 from fxlab.graphs.lineage import is_same_capture
-from fxlab.graphs.matching import known_to_agree, matched
+from fxlab.graphs.matching import known_to_agree, match_nodes
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import module_path, target_text
-from fxlab.sources import Model, compared_graphs
+from fxlab.operators.node_info import module_path, target_text
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
@@ -77,7 +77,7 @@ def graph_diff(reference: Model, candidate: Model) -> pd.DataFrame:
     before, after = map(unfolded, compared_graphs(reference, candidate))
     owned = _owned(before, after)
     read = {node.name: _input_names(node) for node in after.graph.nodes}
-    pairs = None if is_same_capture(before, after) else matched(before, after).originals
+    pairs = None if is_same_capture(before, after) else match_nodes(before, after).originals
     rows = {
         one.name: [*one.row, one.name in owned or one.follows_from(owned, read)]
         for one in _differences_of(before, after, pairs)

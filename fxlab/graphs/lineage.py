@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.base.torch_private import OpOverload
 from fxlab.graphs.line_diff import in_order, numbered
-from fxlab.models.naming import have_one_naming
-from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
-from fxlab.torch_private import OpOverload
+from fxlab.models.graph_modules.naming import have_one_naming
+from fxlab.operators.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
 from fxlab.transformations.journal.journal import Journal
 
 _CALLS = ("call_function", "call_method", "call_module")

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxlab.graphs.lineage import Lineage, is_same_capture, lineage
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.unfolded import is_in_body
-from fxlab.node_info import attribute_at
+from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.journal.journal import Journal
 
 _KEPT = "pairs of nodes"
@@ -44,7 +44,7 @@ class Matching:
     """Node of the transformed graph -> its origins, if the two are captures of one model in two dialects."""
 
 
-def matched(
+def match_nodes(
     original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node] | None = None
 ) -> Matching:
     """Match the nodes of two graphs.
@@ -101,7 +101,7 @@ def matched(
     return Matching(originals, unchanged, found.origins)
 
 
-def note_below(transformed: GraphModule, below: GraphModule) -> None:
+def remember_source_graph(transformed: GraphModule, below: GraphModule) -> None:
     """Note the graph from which a pass has made another, so that matches lead through all stages."""
     if transformed is not below:
         _BELOW[transformed] = weakref.ref(below)
@@ -116,9 +116,9 @@ def _through_stages(original: GraphModule, transformed: GraphModule) -> dict[Nod
         below = _below(below)
     if below is None or not between:
         return {}
-    originals = matched(between[0], transformed).originals
+    originals = match_nodes(between[0], transformed).originals
     for upper, lower in zip(between, (*between[1:], original), strict=True):
-        step = matched(lower, upper).originals
+        step = match_nodes(lower, upper).originals
         originals = {node: step[other] for node, other in originals.items() if other in step}
     return originals
 
@@ -134,7 +134,7 @@ def keep_pairs(
     originals: Mapping[str, str],
     same: tuple[frozenset[str], frozenset[str]],
 ) -> None:
-    """Keep for :func:`matched` which nodes of two unrelated graphs match, and which of each agree."""
+    """Keep for :func:`match_nodes` which nodes of two unrelated graphs match, and which of each agree."""
     name = uuid.uuid4().hex
     for module, known in (
         (original, KnownPairs(name, {}, same[0])),
@@ -271,4 +271,4 @@ class Provenance:
     @cached_property
     def matching(self) -> Matching:
         """The nodes that match, regardless of the journals."""
-        return matched(self._original, self._transformed)
+        return match_nodes(self._original, self._transformed)

@@ -7,9 +7,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.module_tensors import place_of
-from fxlab.node_info import attribute_at
-from fxlab.torch_private import pytree
+from fxlab.base.torch_private import pytree
+from fxlab.models.state.module_tensors import place_of
+from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import same_bits
 
 

@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
-from fxlab.first_use import pd
+from fxlab.base.checks import describe
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model, SessionLike, graph_of, is_session, resolved
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import (
+from fxlab.operators import operator_for
+from fxlab.operators.node_info import (
     class_names,
     frames_of,
     kind_text,
@@ -22,8 +24,6 @@ from fxlab.node_info import (
     target_text,
     unknown_node,
 )
-from fxlab.operators import operator_for
-from fxlab.sources import Model, SessionLike, graph_of, is_session, resolved
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.marks import marks
@@ -136,7 +136,7 @@ def chosen_nodes(
 ) -> list[Node]:
     """Return the nodes that are meant, in the order of the graph; ``None`` means all."""
     if op not in (None, *_OPS):
-        raise ValueError(f"op: expected one of {', '.join(_OPS)}, got {described(op)}.")
+        raise ValueError(f"op: expected one of {', '.join(_OPS)}, got {describe(op)}.")
     # A module that computes nothing, such as a dropout in evaluation, has no nodes, and is no mistake.
     if module and module not in modules_by_path(graph_module) and not nodes_at(graph_module.graph, module):
         raise unknown_node(graph_module.graph, module)
@@ -165,7 +165,7 @@ def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     if isinstance(where, type):
         return [node for node in graph.nodes if isinstance(modules.get(str(node.target)), where)]
     if not callable(where):
-        raise TypeError(f"where: expected a name, a class of modules or a function, got {described(where)}.")
+        raise TypeError(f"where: expected a name, a class of modules or a function, got {describe(where)}.")
     called = [node for node in graph.nodes if node.target is where]
     is_operator = operator_for(where) is not None  # it would be called with a node
     return called if called or is_operator else [node for node in graph.nodes if where(node)]

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.base.units import counted
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.models.collectives import collective_kind, collectives_of, is_wait
+from fxlab.models.parallel.collectives import collective_kind, collectives_of, is_wait
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.journal.name_order import moved
-from fxlab.units import counted
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,18 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import unexpected
-from fxlab.first_use import pd
+from fxlab.base.checks import type_error
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model, graph_of
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import module_path, modules_by_path, parameter_count, shape_and_dtype, target_text
-from fxlab.sources import Model, graph_of
+from fxlab.operators.node_info import (
+    module_path,
+    modules_by_path,
+    parameter_count,
+    shape_and_dtype,
+    target_text,
+)
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks
 
@@ -67,7 +73,7 @@ def transformed_nodes(
     elif isinstance(pass_, Transformation):
         nodes = pass_.get_transformed_nodes(graph_module)
     else:
-        raise unexpected("pass_", "an fxlab.Transformation", pass_)
+        raise type_error("pass_", "an fxlab.Transformation", pass_)
     nodes = list(nodes)
     table = _table({node.name: node for node in nodes}, graph_module)
     if original is None:

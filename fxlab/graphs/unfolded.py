@@ -9,9 +9,9 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.fx.node import map_aggregate
 
-from fxlab.models.bodies import UNFOLDED, Body, all_bodies, bodies_called
-from fxlab.models.safe_code import protect
-from fxlab.node_info import attribute_at, kind_text, modules_by_path
+from fxlab.models.graph_modules.bodies import UNFOLDED, Body, all_bodies, bodies_called
+from fxlab.models.graph_modules.safe_code import protect
+from fxlab.operators.node_info import attribute_at, kind_text, modules_by_path
 from fxlab.transformations.journal.journal import KEY, Journal
 from fxlab.transformations.journal.module_tree import join_path, parents_of
 from fxlab.transformations.journal.records_in_bodies import records_of

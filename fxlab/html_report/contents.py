@@ -12,8 +12,8 @@ import torch
 from torch import fx
 
 from fxlab._version import __version__
-from fxlab.checks import described
-from fxlab.node_info import class_name
+from fxlab.base.checks import describe
+from fxlab.operators.node_info import class_name
 from fxlab.session import Session
 from fxlab.validation import Status
 from fxlab.validation.verdicts.comparison import NothingReturnedError
@@ -121,7 +121,7 @@ def _seconds() -> float:
     if given is None:
         return time.time()
     if not given.isascii() or not given.isdecimal():
-        raise ValueError(f"SOURCE_DATE_EPOCH: expected seconds since 1970, got {described(given)}.")
+        raise ValueError(f"SOURCE_DATE_EPOCH: expected seconds since 1970, got {describe(given)}.")
     return int(given)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlab._version import __version__
-from fxlab.checks import file_to_write
+from fxlab.base.checks import file_to_write
 from fxlab.drawing.rendering.typography import printable
 
 _STATIC = Path(__file__).parent / "static"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.checks import check_is, described, flag, unexpected
-from fxlab.garbage import only_new_garbage
+from fxlab.base.checks import check_is, describe, require_bool, type_error
+from fxlab.base.garbage import only_new_garbage
 from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
@@ -121,8 +121,8 @@ def report(
     """
     file = checked_path(path)
     check_is(str, title, "title")
-    flag(measure, "measure")
-    flag(values, "values")
+    require_bool(measure, "measure")
+    require_bool(values, "values")
     if isinstance(session, Mapping):
         sessions = dict(_checked(session))
         if not sessions:
@@ -175,9 +175,9 @@ def report_several(
 def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
     for name, session in sessions.items():
         if not isinstance(name, str):
-            raise TypeError(f"session: expected sessions by name, but {described(name)} is the name of one.")
+            raise TypeError(f"session: expected sessions by name, but {describe(name)} is the name of one.")
         if not isinstance(session, Session):
-            raise unexpected("session", f"a Session under {name!r}", session)
+            raise type_error("session", f"a Session under {name!r}", session)
         yield name, session
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from fxlab.units import with_unit
+from fxlab.base.units import with_unit
 from fxlab.view_model.protocol import Table
 
 MOST_ROWS = 30

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import fx
 
+from fxlab.base.units import counted
 from fxlab.session import Session
 from fxlab.transformations.marks import marks_of
-from fxlab.units import counted
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.node_value import non_finite_origin, part_state, value_state

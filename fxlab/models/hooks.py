@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.exchanged import exchanged
+from fxlab.base.exchanged import patched_functions
 
 _DYNAMO = "torch._dynamo.eval_frame"
 _SWITCH = "_maybe_set_eval_frame"
@@ -48,7 +48,7 @@ def compiled_calls() -> Iterator[CompiledCalls]:
 
         return heard
 
-    with exchanged(dynamo, {_SWITCH: around}):
+    with patched_functions(dynamo, {_SWITCH: around}):
         yield calls
 
 

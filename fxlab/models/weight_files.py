@@ -14,11 +14,11 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
-from fxlab.checks import unexpected
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import generators_kept
-from fxlab.node_info import dtype_name
-from fxlab.units import listed
+from fxlab.base.checks import type_error
+from fxlab.base.units import listed
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import generators_kept
+from fxlab.operators.node_info import dtype_name
 from fxlab.values.lazy import LazyTensor, Source, as_parameter, deferred, is_lazy
 
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -56,7 +56,7 @@ def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.Pat
 def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Return lazy tensors of a model on the meta device by name; computed ones are in memory."""
     if not isinstance(path, str | os.PathLike):
-        raise unexpected("weights", "the path of a folder", path)
+        raise type_error("weights", "the path of a folder", path)
     held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}
     if not held:
         raise ValueError(

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlab.first_use import pd
-from fxlab.models.running import Inputs
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model
+from fxlab.models.running.running import Inputs
 from fxlab.notebook.inspector import Inspector
 from fxlab.session.session_of import session_of
-from fxlab.sources import Model
 
 if TYPE_CHECKING:
     from fxlab.overlays import Overlay

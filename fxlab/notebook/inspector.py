@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlab.checks import positive_int, unexpected
-from fxlab.first_use import pd
+from fxlab.base.checks import positive_int, type_error
+from fxlab.base.first_use import pd
+from fxlab.base.units import counted
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
@@ -16,7 +17,6 @@ from fxlab.overlays import Overlay
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session.session_of import checked_session
 from fxlab.transformations import Transformation
-from fxlab.units import counted
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
 from fxlab.view_model.protocol import ValueAnswer
@@ -68,7 +68,7 @@ class Inspector(StackScreen):
         if name is None:
             return self._look(selected=None)
         if not isinstance(name, str):
-            raise unexpected("selected", "the name of a node or None", name)
+            raise type_error("selected", "the name of a node or None", name)
         for pane, number in enumerate(self._drawn.numbers):
             for kind in ("node", "group"):
                 if name and name in self._names(number, kind):
@@ -199,7 +199,7 @@ class Inspector(StackScreen):
             If it is neither text nor ``None``.
         """
         if query is not None and not isinstance(query, str):
-            raise unexpected("query", "a str or None", query)
+            raise type_error("query", "a str or None", query)
         self._look(query=(query or "").strip())
 
     def overlay(

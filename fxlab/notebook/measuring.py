@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from fxlab.base.interrupts import interrupts_noted
 from fxlab.graphs.unfolded import unfolded
-from fxlab.interrupts import interrupts_noted
 from fxlab.notebook.page.messages import MessageError
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import located_error

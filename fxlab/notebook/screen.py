@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fxlab.base.first_use import pd
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.first_use import pd
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables

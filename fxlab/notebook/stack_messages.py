@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fxlab.garbage import without_collecting
+from fxlab.base.garbage import without_collecting
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING

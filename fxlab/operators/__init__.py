@@ -7,7 +7,7 @@ for torch's functions and methods, its modules, and ``aten`` overloads.
 
 from typing import TYPE_CHECKING
 
-from fxlab.first_use import on_first_use
+from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.operators.autocast import is_lowered_by_autocast as is_lowered_by_autocast

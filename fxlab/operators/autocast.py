@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from fxlab.base.torch_private import OpOverload, modes_disabled
 from fxlab.operators.operator import Operator
-from fxlab.torch_private import OpOverload, modes_disabled
 
 DEVICES = ("cpu", "cuda")
 

@@ -6,6 +6,8 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import OpOverload
 from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
 from fxlab.operators.operator import Operator, operator_of
 from fxlab.operators.python_functions import (
@@ -18,8 +20,6 @@ from fxlab.operators.python_functions import (
     SETS_STATE,
     VIEW_ATTRIBUTES,
 )
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import OpOverload
 
 
 def written_arguments(node: Node) -> list[Node]:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.base.torch_private import OpOverload, OpOverloadPacket, boolean_dispatched
 from fxlab.operators.exceptions import (
     ALIASES,
     DRAWS,
@@ -25,7 +26,6 @@ from fxlab.operators.exceptions import (
     WRITES_STATE,
 )
 from fxlab.operators.python_functions import CASTS, IN_PLACE, NUMBERS, OPERATOR_NAMES, PURE, SYNTAX, VIEWS
-from fxlab.torch_private import OpOverload, OpOverloadPacket, boolean_dispatched
 
 _PACKAGES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 _NAMESPACES: tuple[Any, ...] = (

@@ -4,9 +4,9 @@ from functools import lru_cache
 
 import torch
 
+from fxlab.base.torch_private import OpOverload
 from fxlab.operators.operator import one_name
 from fxlab.operators.results import FILLED, INTEGERS, MOVES, STEPS
-from fxlab.torch_private import OpOverload
 
 # Older torches have no tag for reductions; less is known with them.
 _TAG_NAMES = ("pointwise", "reduction", "view_copy", "inplace_view")

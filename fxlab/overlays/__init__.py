@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxlab.first_use import on_first_use
+from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.overlays.given import read_overlays as read_overlays

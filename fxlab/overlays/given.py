@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
 from fxlab.overlays.overlay import Overlay, from_table
 
 _FILES = (".csv", ".json")

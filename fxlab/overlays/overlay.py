@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 from torch.fx import GraphModule
 
-from fxlab.checks import described, unexpected
-from fxlab.first_use import pd
-from fxlab.node_info import module_path
+from fxlab.base.checks import describe, type_error
+from fxlab.base.first_use import pd
+from fxlab.operators.node_info import module_path
 
 Value = float | str
 Combine = Literal["sum", "max"]
@@ -65,12 +65,12 @@ class Overlay:
         for argument in ("name", "title", "unit"):
             text = getattr(self, argument)
             if not isinstance(text, str) or (argument == "name" and not text):
-                raise unexpected(argument, "a text", text)
+                raise type_error(argument, "a text", text)
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
         for argument in ("values", "labels"):
             if not isinstance(getattr(self, argument), Mapping):
-                given = described(getattr(self, argument))
+                given = describe(getattr(self, argument))
                 raise TypeError(f"{argument}: expected a mapping of names of nodes or modules, got {given}.")
         values = cleaned(self.values)
         kind = self.kind or ("category" if any(isinstance(v, str) for v in values.values()) else "number")
@@ -183,7 +183,7 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
     if not isinstance(table, pd.DataFrame):
         raise TypeError(
             "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, a file "
-            f"(.csv or .json), or an fxlab.overlays.Overlay, got {described(table)}."
+            f"(.csv or .json), or an fxlab.overlays.Overlay, got {describe(table)}."
         )
     given = table.index.to_series()
     table = table[(given.notna() & (given != "")).to_numpy()]
@@ -214,7 +214,7 @@ def cleaned(values: Mapping[Any, Any]) -> dict[str, Value]:
             try:
                 number = float(value)
             except Exception:  # the value is anybody's
-                raise unexpected(f"values: {name}", "a number or a text", value) from None
+                raise type_error(f"values: {name}", "a number or a text", value) from None
             if not math.isnan(number):
                 kept[str(name)] = number
     return kept

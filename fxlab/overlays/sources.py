@@ -11,17 +11,17 @@ from typing import Any
 
 from torch import fx
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.base.plugins import entry_points_of
+from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.collectives import collectives_of, exchanges_anything, is_wait
-from fxlab.models.module_tensors import tensors_of
-from fxlab.models.placements import known_placement
-from fxlab.models.ranks import is_in_fake_group
-from fxlab.models.running import Inputs
-from fxlab.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
+from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
+from fxlab.models.parallel.placements import known_placement
+from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.running.running import Inputs
+from fxlab.models.state.module_tensors import tensors_of
+from fxlab.operators.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
-from fxlab.plugins import entry_points_of
-from fxlab.units import with_unit
 from fxlab.validation.cost.memory import last_reads
 from fxlab.validation.cost.profile import profile
 from fxlab.validation.cost.traced_flops import TracedFlops

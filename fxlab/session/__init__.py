@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxlab.first_use import on_first_use
+from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.session.errors import TransformationError as TransformationError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.fx import GraphModule
 
-from fxlab.models.ranks import is_in_fake_group
-from fxlab.models.running import Inputs
-from fxlab.models.settings import NumericSettings
+from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.running.running import Inputs
+from fxlab.models.state.settings import NumericSettings
 from fxlab.models.weight_files import files_of
 from fxlab.session.history import Stack
 

@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.sources import GraphBreak
+    from fxlab.front_desk.sources import GraphBreak
     from fxlab.transformations import Transformation
 
 

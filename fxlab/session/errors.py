@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from torch.fx import Node
 
-from fxlab.author_frames import author_line, error_words, local_values
+from fxlab.base.author_frames import author_line, error_words, local_values
 from fxlab.transformations import Transformation
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from fxlab.checks import described
+from fxlab.base.checks import describe
 from fxlab.session.session import Session
 from fxlab.transformations import Transformation
 from fxlab.transformations.patterns.canonical_text import canonical_text
 
 if TYPE_CHECKING:
-    from fxlab.models.running import Inputs
-    from fxlab.sources import Model
+    from fxlab.front_desk.sources import Model
+    from fxlab.models.running.running import Inputs
 
 
 def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected: str) -> None:
@@ -50,7 +50,7 @@ def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected:
     ... ''')
     """
     if not isinstance(expected, str):
-        raise TypeError(f"expected: expected a text, got {described(expected)}.")
+        raise TypeError(f"expected: expected a text, got {describe(expected)}.")
     session = Session(model, inputs, passes=[pass_])
     session.apply(pass_)
     text = canonical_text(session.graph_module)

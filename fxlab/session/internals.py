@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from fxlab.first_use import pd
-from fxlab.session.turns import in_turn
+from fxlab.base.first_use import pd
+from fxlab.session.session_lock import locked
 from fxlab.transformations.registry import Pass
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Internals:
         """Return the excluded candidates of a transformation, each by the names of its nodes."""
         return self._session._switches.excluded_from(self._session._find(pass_))
 
-    @in_turn
+    @locked
     def compare_outputs(self) -> pd.DataFrame:
         """Return the distance of the outputs from the original's, computed once for each stage.
 
@@ -66,13 +66,13 @@ class Internals:
         session = self._session
         return session._comparisons.outputs(session._stack, session.graph_module, session._inputs)[0].copy()
 
-    @in_turn
+    @locked
     def known_verdict(self) -> Verdict | None:
         """Return the verdict if there is one already, or if it needs no run in float64; else ``None``."""
         session = self._session
         return session._comparisons.known_verdict(session._stack, session.graph_module, session._inputs)
 
-    @in_turn
+    @locked
     def reference_run(self) -> Reference:
         """Return the original as the reference of verdicts; it is run once."""
         return self._session._comparisons.reference_on(self._session._inputs)
@@ -83,12 +83,12 @@ class Internals:
         return None if self._session._data is None else self._session._data[0]
 
     @property
-    @in_turn
+    @locked
     def evaluation(self) -> Evaluation | None:
         """The last result of ``session.evaluate`` for the present model; ``None`` for another one."""
         return self._session._comparisons.evaluation(self._session._stack)
 
-    @in_turn
+    @locked
     def transformed_nodes(self) -> pd.DataFrame:
         """List the nodes of the present model that any transformation has changed."""
         from fxlab.graphs.transformed_nodes import transformed_nodes

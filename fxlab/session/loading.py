@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fxlab.author_frames import levels_to_author
-from fxlab.checks import items_of, path_text
-from fxlab.models.running import Inputs
-from fxlab.session import saved_file
+from fxlab.base.author_frames import levels_to_author
+from fxlab.base.checks import items_of, path_text
+from fxlab.front_desk.sources import Model
+from fxlab.models.running.running import Inputs
 from fxlab.session.history import Switches
+from fxlab.session.saving import saved_file
 from fxlab.session.session import Session
-from fxlab.sources import Model
 from fxlab.transformations import Transformation
 from fxlab.transformations.candidate_filter import listed
 from fxlab.transformations.registry import Pass

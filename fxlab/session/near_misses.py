@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
-from fxlab.author_frames import placed_words
-from fxlab.checks import described
+from fxlab.base.author_frames import placed_words
+from fxlab.base.checks import describe
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import nodes_at, unknown_node
-from fxlab.reasons import Reason, Refusal
+from fxlab.operators.node_info import nodes_at, unknown_node
 from fxlab.transformations import Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.foreign.from_callable import CallableTransformation
@@ -60,7 +60,7 @@ def places(graph_module: GraphModule, node: Node | str | None) -> list[str | Non
         return [None]
     name = node.name if isinstance(node, Node) else node
     if not isinstance(name, str):
-        raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
+        raise TypeError(f"node: expected a torch.fx.Node or its name, got {describe(node)}.")
     graph = unfolded(graph_module).graph
     names = [each.name for each in nodes_at(graph, name)]
     if not names:

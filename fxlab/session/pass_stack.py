@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
-from fxlab.interrupts import InterruptsHeld
-from fxlab.node_info import nodes_at
+from fxlab.base.checks import describe
+from fxlab.base.interrupts import InterruptsHeld
+from fxlab.operators.node_info import nodes_at
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import Candidate, History, Stack, Switches
-from fxlab.session.offer import Offer, candidates_by_node
+from fxlab.session.pass_catalog import PassCatalog, candidates_by_node
 from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
+from fxlab.session.session_lock import SessionLock, changes_stack, locked
 from fxlab.session.stages import Stages, prefixes
-from fxlab.session.turns import Turns, change, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
 from fxlab.transformations.pass_names import Passes
 from fxlab.transformations.registry import Pass, as_pass
 
 if TYPE_CHECKING:
-    from fxlab.models.running import Inputs
+    from fxlab.models.running.running import Inputs
     from fxlab.session.compiled import Compiled
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -50,14 +50,14 @@ class PassStack:
         """Return the session itself if a compiler makes its stages, so that it has more members."""
         return None
 
-    def __init__(self, original: GraphModule, offer: Offer, history: History) -> None:
+    def __init__(self, original: GraphModule, offer: PassCatalog, history: History) -> None:
         self.original, self._offer, self._history = original, offer, history
         self._stages = Stages(original, offer.limited)
         self._comparisons = Comparisons(original, self._stages.note_original)
-        self._turns = Turns(self, self._look_for_changes)
+        self._turns = SessionLock(self, self._look_for_changes)
 
     @property
-    @in_turn
+    @locked
     def graph_module(self) -> GraphModule:
         """The model with all transformations that are on."""
         return self._stages.of(self._stack)[self._stack]
@@ -76,7 +76,7 @@ class PassStack:
         return Passes(self._limited(name) for name, _ in self._stack)
 
     @property
-    @in_turn
+    @locked
     def stages(self) -> tuple[GraphModule, ...]:
         """The original, and the module after each transformation that is on."""
         stages = self._stages.of(self._stack)
@@ -87,7 +87,7 @@ class PassStack:
         """The names of passes that were on at first and after each change, up to the present one."""
         return tuple(tuple(name for name, _ in entry.stack()) for entry in self._history.past)
 
-    @change
+    @changes_stack
     def add(self: S, pass_: Pass) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
@@ -127,7 +127,7 @@ class PassStack:
     def _offered(self) -> list[Transformation]:
         return [self._offer.limited(name, ()) for name in self._switches.offered]
 
-    @change
+    @changes_stack
     def remove(self: S, pass_: Pass) -> None:
         """Remove a transformation from the offer; if it is on, it is switched off. :meth:`undo` restores it.
 
@@ -140,7 +140,7 @@ class PassStack:
         """
         self._go_to(self._switches.without(self._find(pass_)))
 
-    @change
+    @changes_stack
     def move(self: S, pass_: Pass, place: int) -> None:
         """Move a transformation in the stack; passes that are on are applied in the new order.
 
@@ -172,14 +172,14 @@ class PassStack:
         """
         name, offered_names = self._find(pass_), self._switches.offered
         if type(place) is not int:
-            raise TypeError(f"place: expected an int, got {described(place)}")
+            raise TypeError(f"place: expected an int, got {describe(place)}")
         if not 0 <= place < len(offered_names):
             raise ValueError(f"place: expected an index from 0 to {len(offered_names) - 1}, got {place}.")
         order = [other for other in offered_names if other != name]
         order.insert(place, name)
         self._go_to(replace(self._switches, offered=tuple(order)))
 
-    @change
+    @changes_stack
     def apply(
         self: S, *passes: Pass, only: Iterable[Node | str] = (), exclude: Iterable[Node | str] = ()
     ) -> None:
@@ -267,7 +267,7 @@ class PassStack:
             return False
         return True
 
-    @in_turn
+    @locked
     def preview(self, pass_: Pass) -> GraphModule:
         """Return the module that there would be if a transformation was switched on; nothing is switched.
 
@@ -292,7 +292,7 @@ class PassStack:
         stack = replace(self._switches, on=self._switches.on | {self._find(pass_)}).stack()
         return self._stages.built(stack)[stack]
 
-    @change
+    @changes_stack
     def revert(self: S, *passes: Pass) -> None:
         """Switch transformations off; those above them are applied again. One that is off stays.
 
@@ -309,7 +309,7 @@ class PassStack:
         off = frozenset(map(self._find, passes)) if passes else self._switches.on
         self._go_to(replace(self._switches, on=self._switches.on - off))
 
-    @change
+    @changes_stack
     def exclude(self: S, pass_: Pass, *nodes: Node | str) -> None:
         """Exclude some candidates of a transformation; if it is on, they are reverted.
 
@@ -357,7 +357,7 @@ class PassStack:
                 chosen |= found(node)
         return chosen or found(name)
 
-    @change
+    @changes_stack
     def include(self: S, pass_: Pass, *nodes: Node | str) -> None:
         """End exclusions of candidates by :meth:`exclude`, by nodes or paths of modules.
 
@@ -381,7 +381,7 @@ class PassStack:
         again = {each for each in excluded if not names.isdisjoint(each[1])}
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
 
-    @in_turn
+    @locked
     def rewrites(self, pass_: Pass) -> list[RewriteStep]:
         """Return the rewrites of a transformation that is on, in their order, and its exclusions.
 
@@ -415,7 +415,7 @@ class PassStack:
         below, stage = stages[lower], stages[(*lower, (name, excluded))]
         return rewrite_steps(pass_.rewrites(stage), excluded, below, stage)
 
-    @change
+    @changes_stack
     def apply_up_to(self: S, pass_: Pass, count: int) -> None:
         """Keep the first rewrites of a transformation that is on, and exclude those after them.
 
@@ -437,7 +437,7 @@ class PassStack:
         """
         name, steps = self._find(pass_), self.rewrites(pass_)
         if type(count) is not int:
-            raise TypeError(f"count: expected an int, got {described(count)}.")
+            raise TypeError(f"count: expected an int, got {describe(count)}.")
         if not 0 <= count <= len(steps):
             raise ValueError(f"count: expected 0 to {len(steps)} rewrites of {name}, got {count}.")
         last = max((place for place, step in enumerate(steps, 1) if not step.is_excluded), default=0)
@@ -445,21 +445,21 @@ class PassStack:
         later = {(name, step.candidate) for step in steps[count:]}
         self._go_to(replace(self._switches, excluded=(self._switches.excluded - again) | later))
 
-    @change
+    @changes_stack
     def undo(self: S) -> None:
         """Undo the last change. Raises ``ValueError`` if there is none."""
         if not self._history.position:
             raise ValueError("There is nothing to undo: no transformation was switched yet.")
         self._settle(self._history.at(self._history.position - 1))
 
-    @change
+    @changes_stack
     def redo(self: S) -> None:
         """Redo the change that was last undone. Raises ``ValueError`` if there is none."""
         if self._history.position + 1 == len(self._history.entries):
             raise ValueError("There is nothing to redo: no change was undone.")
         self._settle(self._history.at(self._history.position + 1))
 
-    @change
+    @changes_stack
     def refresh(self: S) -> None:
         """Rebuild all stages from the original.
 
@@ -504,7 +504,7 @@ class PassStack:
         if switches != self._switches:
             self._settle(self._history.then(switches))
 
-    @in_turn
+    @locked
     def _begin_with(self, switches: Switches) -> None:
         """Begin with choices that were made elsewhere."""
         self._settle(History((switches,)))

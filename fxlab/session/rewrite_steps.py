@@ -9,8 +9,8 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.bodies import graphs_of
-from fxlab.node_info import attribute_at, function_text
+from fxlab.models.graph_modules.bodies import graphs_of
+from fxlab.operators.node_info import attribute_at, function_text
 from fxlab.session.history import Candidate
 from fxlab.transformations.journal.journal import Record
 from fxlab.transformations.journal.node_state import NodeName, NodeState

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.author_frames import levels_to_author
-from fxlab.checks import file_to_write, items_of, unexpected
-from fxlab.first_use import pd
-from fxlab.hints import no_such_member
-from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments
-from fxlab.models.step_record import step_record
-from fxlab.models.tensor_state import ModelNoted
-from fxlab.session import saved_file
+from fxlab.base.author_frames import levels_to_author
+from fxlab.base.checks import file_to_write, items_of, type_error
+from fxlab.base.first_use import pd
+from fxlab.base.hints import no_such_member
+from fxlab.base.units import listed
+from fxlab.front_desk.sources import Model, is_session, source_of, traced
+from fxlab.models.graph_modules.graph_module import check_lints
+from fxlab.models.running.running import Inputs, call_arguments
+from fxlab.models.running.step_record import step_record
+from fxlab.models.state.tensor_state import ModelNoted
 from fxlab.session.history import History
 from fxlab.session.internals import Internals
 from fxlab.session.near_misses import failed_attempt, failed_explanation, nearest, of_all, places, why_not
-from fxlab.session.offer import Offer
+from fxlab.session.pass_catalog import PassCatalog
 from fxlab.session.pass_stack import PassStack
-from fxlab.session.turns import in_turn
-from fxlab.sources import Model, is_session, source_of, traced
+from fxlab.session.saving import saved_file
+from fxlab.session.session_lock import locked
 from fxlab.transformations import offered
 from fxlab.transformations.registry import Pass, as_pass
-from fxlab.units import listed
 
 if TYPE_CHECKING:
+    from fxlab.front_desk.sources import Choice
     from fxlab.graphs.changes_made import Changes
-    from fxlab.sources import Choice
     from fxlab.validation import Evaluation, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -105,10 +105,10 @@ class Session(PassStack):
     ) -> None:
         if is_session(model):
             advice = "session.copy() is another session of its model; session.graph_module has its result."
-            raise unexpected("model", "a model", model, advice)
+            raise type_error("model", "a model", model, advice)
         source = source_of(model)
         inputs = source.inputs if inputs is None else inputs
-        offer, history = Offer(), History()
+        offer, history = PassCatalog(), History()
         given = offered() if passes is None else items_of(passes, "passes", "transformations")
         for pass_ in given:
             history = History((offer.add(as_pass(pass_, "passes"), history, "passes"),))
@@ -150,7 +150,7 @@ class Session(PassStack):
             call_arguments(inputs)
         self._turns.take(lambda: self._look_at(inputs))
 
-    @in_turn
+    @locked
     def verdict(
         self, inputs: Inputs | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
@@ -199,7 +199,7 @@ class Session(PassStack):
             stacklevel=levels_to_author(),
         )
 
-    @in_turn
+    @locked
     def evaluate(
         self,
         batches: Iterable[Any] | None = None,
@@ -242,7 +242,7 @@ class Session(PassStack):
         self._comparisons.note_evaluation(self._stack, found)
         return found
 
-    @in_turn
+    @locked
     def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell which candidates a transformation changes, and why not the others, on the stage below it.
 
@@ -259,7 +259,7 @@ class Session(PassStack):
             "explain", below, lambda: found.explain(stages[below]), found.signature
         ).copy()
 
-    @in_turn
+    @locked
     def why_not(self, pass_: Pass | None = None, node: Node | str | None = None) -> pd.DataFrame:
         """Tell why a transformation does not apply, anywhere or at a node; the nearest misses first.
 
@@ -305,7 +305,7 @@ class Session(PassStack):
         found = self._found(pass_)
         return why_not(found, stages[self._switches.stack(below=found.name)], node)
 
-    @in_turn
+    @locked
     def changes(self, pass_: Pass | None = None) -> Changes:
         """Count what a transformation has changed, or would change if it was switched on.
 
@@ -383,11 +383,11 @@ class Session(PassStack):
             session.apply(transformation)
         <BLANKLINE>
         """
-        from fxlab.session.code import stack_code
+        from fxlab.session.saving.code import stack_code
 
         return stack_code(self.applied)
 
-    @in_turn
+    @locked
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the passes that are on, their order and exclusions to a small JSON file, without weights.
 
@@ -425,7 +425,7 @@ class Session(PassStack):
         facts = saved_file.facts_of(self.original, self.graph_module)
         return saved_file.write(file, facts, [row for row in rows if row["on"] or row["excluded"]])
 
-    @in_turn
+    @locked
     def copy(self) -> Session:
         """Return an independent session of the same original and inputs, with the same history.
 

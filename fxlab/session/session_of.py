@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fxlab.checks import described, unexpected
-from fxlab.models.running import Inputs
+from fxlab.base.checks import describe, type_error
+from fxlab.front_desk.sources import Model
+from fxlab.models.running.running import Inputs
 from fxlab.session.session import Session
-from fxlab.sources import Model
 
 
 def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
@@ -17,7 +17,7 @@ def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
         return Session(model, inputs)
     if inputs is not None:
         raise TypeError(
-            f"inputs: a session has its own, got {described(inputs)} beside one. "
+            f"inputs: a session has its own, got {describe(inputs)} beside one. "
             "Make another session: fxlab.Session(model, inputs)."
         )
     return model
@@ -26,5 +26,5 @@ def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
 def checked_session(value: object) -> Session:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not isinstance(value, Session):
-        raise unexpected("session", "an fxlab.Session", value, "Make one: fxlab.Session(model, inputs).")
+        raise type_error("session", "an fxlab.Session", value, "Make one: fxlab.Session(model, inputs).")
     return value

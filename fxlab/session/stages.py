@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 from torch.fx import GraphModule
 
-from fxlab.author_frames import from_author_on
-from fxlab.garbage import without_collecting
-from fxlab.graphs.matching import note_below
-from fxlab.models.graph_module import changed_copy, sources_bounded
-from fxlab.models.tensor_state import ModuleState
+from fxlab.base.author_frames import from_author_on
+from fxlab.base.garbage import without_collecting
+from fxlab.graphs.matching import remember_source_graph
+from fxlab.models.graph_modules.graph_module import changed_copy, sources_bounded
+from fxlab.models.state.tensor_state import ModuleState
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack
 from fxlab.transformations import RewritePass, Transformation
@@ -104,7 +104,7 @@ class Stages:
             failure = TransformationError(pass_, error)
             # The traceback begins with the pass author's own lines, without fxlab's callers.
             raise failure from error.with_traceback(from_author_on(error))
-        note_below(stage, below)
+        remember_source_graph(stage, below)
         return stage
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.running import (
+from fxlab.base.torch_private import pytree
+from fxlab.models.running.running import (
     Inputs,
     call_arguments,
     given_arguments,
+    model_inputs_in_batch,
     named_arguments,
     names_of_inputs,
-    taken_of_batch,
     takes_by_name,
 )
-from fxlab.torch_private import pytree
 from fxlab.tracing.report import TraceError
 
 
@@ -115,7 +115,7 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
 
 def _taken(model: nn.Module, given: Any, loss: Callable[..., Any] | None) -> Any:
     """Return the parts of a batch that a model takes; labels are the last part, unless it requires that."""
-    taken = taken_of_batch(given, model, optional=True)
+    taken = model_inputs_in_batch(given, model, optional=True)
     if loss is None or not _takes_inputs(loss) or not isinstance(given, tuple | list):
         return taken
     names = names_of_inputs(model)

@@ -9,9 +9,9 @@ import torch
 from torch import fx, nn
 from torch.func import functional_call
 
-from fxlab.models.autocast import autocast_set
-from fxlab.models.model_state import python_generators
-from fxlab.models.placements import Layout, layout_of, local_part, whole_of
+from fxlab.models.parallel.placements import Layout, layout_of, local_part, whole_of
+from fxlab.models.running.autocast import autocast_set
+from fxlab.models.state.model_state import python_generators
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.draws import IN_LAYOUT
@@ -20,7 +20,7 @@ from fxlab.steps.losses import eager_losses
 from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
-from fxlab.steps.watch import Watch, copy_source_lines
+from fxlab.steps.watch import OperatorNotes, copy_source_lines
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import placed_line
 from fxlab.tracing.model_code.twin import Twin
@@ -30,7 +30,7 @@ LOSS = "loss"
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedPasses:
     """A recorded step: from parameters, buffers and a batch to loss, gradients and new buffers."""
 
     graph: fx.Graph
@@ -169,7 +169,7 @@ def _name_of(loss: Callable[..., Any]) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__)).strip("<>")
 
 
-def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
+def record_forward_backward(forward: Forward, model: nn.Module, batch: Batch) -> RecordedPasses:
     """Record a step on the real parameters, so that branches go as in training."""
     parameters = {name: local_part(value) for name, value in model.named_parameters()}
     for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
@@ -183,7 +183,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         state = dict(zip(buffers, tensors[at:], strict=False))
         graph = torch_private.get_proxy_mode().tracer.graph
         given = batch.with_tensors(tensors[at + len(buffers) :])
-        with Watch(graph), lists_followed(), eager_losses():
+        with OperatorNotes(graph), lists_followed(), eager_losses():
             loss, found, after = forward(own, state, given, Places(graph))
         storage.update({name: value.layout for name, value in found.items()})
         return [loss, *found.values(), *after.values(), *own.values()]
@@ -216,7 +216,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
             "step has one new value of it: that of the optimizer. Write it outside of the step."
         )
     layouts = forward.sharding.layouts
-    return Recorded(
+    return RecordedPasses(
         module.graph, module, parameters, buffers, batch, tuple(storage), written, layouts, storage
     )
 

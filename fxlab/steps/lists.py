@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxlab.exchanged import exchanged, instead
-from fxlab.torch_private import pytree
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.base.torch_private import pytree
 from fxlab.tracing.report import TraceError
 
 _MOST = 10_000
@@ -25,7 +25,7 @@ def lists_followed() -> Iterator[None]:
     """
     of_lists = dict.fromkeys(("tensor", "as_tensor"), _stacking)
     of_tensors = {"tolist": instead(_tolist), "numpy": instead(_numpy)}
-    with exchanged(torch.Tensor, of_tensors), exchanged(torch, of_lists):
+    with patched_functions(torch.Tensor, of_tensors), patched_functions(torch, of_lists):
         yield
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.checks import flag
-from fxlab.models.autocast import autocast_set
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.placements import layout_of, local_part
-from fxlab.models.running import Inputs, generators_kept, given_inputs
-from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
-from fxlab.sources import SessionLike, checked_session
+from fxlab.base.checks import require_bool
+from fxlab.front_desk.sources import SessionLike, checked_session
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.parallel.placements import layout_of, local_part
+from fxlab.models.running.autocast import autocast_set
+from fxlab.models.running.running import Inputs, generators_kept, given_inputs
+from fxlab.models.running.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
 from fxlab.steps.traced_step import recorded_step, step_key, words_of_counted
 from fxlab.steps.update import Update
@@ -266,4 +266,4 @@ def as_step(session: SessionLike, *, check: bool = True) -> StepLoop:
     True
     """
     session = checked_session(session)
-    return StepLoop(session.original, lambda: session.applied, check=flag(check, "check"))
+    return StepLoop(session.original, lambda: session.applied, check=require_bool(check, "check"))

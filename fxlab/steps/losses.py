@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import exchanged
-from fxlab.models.placements import layout_of
+from fxlab.base.exchanged import patched_functions
+from fxlab.models.parallel.placements import layout_of
 from fxlab.steps.watch import ANY_SIZE
 from fxlab.tracing import torch_private
 
@@ -24,8 +24,8 @@ def eager_losses() -> Iterator[None]:
     which tensors do not have while they are recorded.
     """
     with (
-        exchanged(torch._C._nn, {"cross_entropy_loss": _cross_entropy}),
-        exchanged(torch, {"ctc_loss": _ctc}),
+        patched_functions(torch._C._nn, {"cross_entropy_loss": _cross_entropy}),
+        patched_functions(torch, {"ctc_loss": _ctc}),
     ):
         yield
 

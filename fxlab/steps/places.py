@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.exchanged import exchanged
+from fxlab.base.exchanged import patched_functions
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing import torch_private
 
@@ -54,7 +54,7 @@ class Places:
     def modules_of(self, model: nn.Module) -> Iterator[None]:
         """Follow the calls of the modules of a model within the block."""
         with ExitStack() as hooks:
-            hooks.enter_context(exchanged(torch_private.CheckpointFrame, {"__init__": self._noting}))
+            hooks.enter_context(patched_functions(torch_private.CheckpointFrame, {"__init__": self._noting}))
             for path, module in model.named_modules():
                 enter, leave = self._hooks(path, type(module))
                 hooks.enter_context(module.register_forward_pre_hook(enter, prepend=True))

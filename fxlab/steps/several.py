@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fxlab.checks import items_of
-from fxlab.models.model_state import gradients_kept, state_kept
-from fxlab.models.placements import local_part
-from fxlab.models.running import Inputs, generators_kept, seed_generators
-from fxlab.results import Judged
-from fxlab.sources import SessionLike, checked_session
+from fxlab.base.checks import items_of
+from fxlab.base.results import Judged
+from fxlab.base.units import counted
+from fxlab.front_desk.sources import SessionLike, checked_session
+from fxlab.models.parallel.placements import local_part
+from fxlab.models.running.running import Inputs, generators_kept, seed_generators
+from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.steps.loop import StepLoop
-from fxlab.units import counted
 from fxlab.values.tensors import bits_of
 
 

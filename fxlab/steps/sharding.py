@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fxlab.models.placements import Layout, layout_of
+from fxlab.base.torch_private import pytree
+from fxlab.models.parallel.placements import Layout, layout_of
 from fxlab.steps.hooks import FsdpParameter, FsdpUnit, fsdp_units, replicas_of, without_fsdp_hooks
-from fxlab.torch_private import pytree
 from fxlab.tracing.model_code.twin import Twin
 
 _EXCHANGES = torch.ops._c10d_functional

@@ -10,18 +10,19 @@ import torch
 from torch import fx, nn
 from torch.fx import GraphModule
 
-from fxlab.author_frames import levels_to_author
-from fxlab.checks import described, unexpected
-from fxlab.interrupts import interrupts_noted
-from fxlab.models.autocast import autocast_set, autocast_state
-from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.placements import PLACEMENT
-from fxlab.models.ranks import communicates, is_in_fake_group
-from fxlab.models.running import Inputs, generators_kept, given_inputs, seed_generators
-from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
-from fxlab.models.tensor_state import ModelNoted
+from fxlab.base.author_frames import levels_to_author
+from fxlab.base.checks import describe, type_error
+from fxlab.base.interrupts import interrupts_noted
+from fxlab.base.units import listed
+from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.parallel.placements import PLACEMENT
+from fxlab.models.parallel.ranks import communicates, is_in_fake_group
+from fxlab.models.running.autocast import autocast_set, autocast_state
+from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
+from fxlab.models.running.step_record import StepInput, StepOutputs, StepRecord, note_step
+from fxlab.models.state.tensor_state import ModelNoted
 from fxlab.steps.arguments import Batch
-from fxlab.steps.gradients import LOSS, Forward, Recorded, hooks_of, recorded, results_of
+from fxlab.steps.gradients import LOSS, Forward, RecordedPasses, hooks_of, record_forward_backward, results_of
 from fxlab.steps.places import place_update
 from fxlab.steps.repairs import refuse_writes, without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
@@ -31,7 +32,6 @@ from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
-from fxlab.units import listed
 from fxlab.values.tensors import same_bits
 
 
@@ -114,7 +114,7 @@ def trace_step(
     torch_private.require_for_steps()
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"model: expected a torch.nn.Module, got {described(model)}. The step is given in parts: "
+            f"model: expected a torch.nn.Module, got {describe(model)}. The step is given in parts: "
             "trace_step(model, batch, loss=loss, optimizer=optimizer). The optimizer's own step() is "
             "recorded as it is, and clips gradients if it does."
         )
@@ -122,7 +122,7 @@ def trace_step(
         refuse_torch_script(module, f"model.{path}" if path else "model")
     inputs = given_inputs(batch)
     if loss is not None and not callable(loss):
-        raise unexpected("loss", "a function of the model's output", loss)
+        raise type_error("loss", "a function of the model's output", loss)
     with generators_kept():
         # A verdict draws these numbers, on which the model may decide.
         seed_generators(0)
@@ -165,7 +165,7 @@ def _recorded_step(
     compiled_too = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     with put_back_after(around), not_compiled(), compiled_too:
         with generators_kept():
-            passes = recorded(Forward(model, loss), model, batch)
+            passes = record_forward_backward(Forward(model, loss), model, batch)
             updated = None
             if update is not None:
                 parameters = {name: passes.parameters[name] for name in update.names}
@@ -211,7 +211,7 @@ def _warn_of_constants(step: fx.GraphModule) -> None:
 class _Joined:
     """The graph of both passes, followed by that of the update, with names."""
 
-    def __init__(self, passes: Recorded, updated: Updated | None, update: Update | None) -> None:
+    def __init__(self, passes: RecordedPasses, updated: Updated | None, update: Update | None) -> None:
         self.graph = fx.Graph()
         self.values: dict[str, Any] = {}
         self.written: dict[str, str] = {}
@@ -226,7 +226,9 @@ class _Joined:
         without_dead_code(self.graph)
         refuse_writes(self.graph)
 
-    def _placeholders(self, passes: Recorded, updated: Updated | None) -> dict[tuple[str, str], fx.Node]:
+    def _placeholders(
+        self, passes: RecordedPasses, updated: Updated | None
+    ) -> dict[tuple[str, str], fx.Node]:
         given: dict[tuple[str, str], tuple[StepInput, torch.Tensor]] = {}
         for name, value in passes.parameters.items():
             given["parameter", name] = StepInput("parameter", name, name), value
@@ -250,7 +252,7 @@ class _Joined:
             self.values[node.name] = value.detach()
         return found
 
-    def _add_passes(self, passes: Recorded, inputs: Mapping[tuple[str, str], fx.Node]) -> None:
+    def _add_passes(self, passes: RecordedPasses, inputs: Mapping[tuple[str, str], fx.Node]) -> None:
         order = [
             *(("parameter", name) for name in passes.parameters),
             *(("buffer", name) for name in passes.buffers),
@@ -269,7 +271,11 @@ class _Joined:
                 self.written[f"new {name}"] = inputs["buffer", name].name
 
     def _add_update(
-        self, passes: Recorded, updated: Updated, update: Update, inputs: Mapping[tuple[str, str], fx.Node]
+        self,
+        passes: RecordedPasses,
+        updated: Updated,
+        update: Update,
+        inputs: Mapping[tuple[str, str], fx.Node],
     ) -> None:
         gradients = [name for name in passes.gradients if name in update.names]
         order = [
@@ -336,7 +342,7 @@ def _identifier(meaning: StepInput) -> str:
 
 
 def check_step(
-    step: fx.GraphModule, record: StepRecord, forward: Forward, passes: Recorded, update: Update | None
+    step: fx.GraphModule, record: StepRecord, forward: Forward, passes: RecordedPasses, update: Update | None
 ) -> tuple[str, ...]:
     """Raise a :class:`TraceError` with the first result that differs from an eager step.
 
@@ -384,7 +390,7 @@ def check_step(
 
 
 @generators_kept()
-def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:
+def _eager(forward: Forward, passes: RecordedPasses, update: Update | None) -> dict[str, torch.Tensor]:
     """Return the results of an eager step, by the names of those of a graph."""
     loss, gradients, buffers = forward(
         passes.parameters,

@@ -14,13 +14,13 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from fxlab.checks import unexpected
-from fxlab.exchanged import exchanged
-from fxlab.models.placements import local_part
-from fxlab.models.step_record import IN_PLACE
-from fxlab.models.tensor_state import python_noted
-from fxlab.node_info import known_shape
+from fxlab.base.checks import type_error
+from fxlab.base.exchanged import patched_functions
+from fxlab.models.parallel.placements import local_part
+from fxlab.models.running.step_record import IN_PLACE
+from fxlab.models.state.tensor_state import python_noted
 from fxlab.operators import casts, filled_with, operator_for, operator_of
+from fxlab.operators.node_info import known_shape
 from fxlab.steps.draws import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
@@ -55,7 +55,7 @@ class Update:
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise unexpected("optimizer", "a torch.optim.Optimizer", optimizer)
+            raise type_error("optimizer", "a torch.optim.Optimizer", optimizer)
         self._optimizer = optimizer
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.groups = tuple(
@@ -382,7 +382,7 @@ def _square_roots_of_symbols() -> Iterator[None]:
     def made(root: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda value: torch.sym_sqrt(value) if isinstance(value, torch.SymFloat) else root(value)
 
-    with exchanged(math, {"sqrt": made}):
+    with patched_functions(math, {"sqrt": made}):
         yield
 
 
@@ -453,5 +453,5 @@ def _fused_kernels_apart() -> Iterator[None]:
 
         return lambda _: kernel
 
-    with exchanged(torch, {name: made(name) for name in _FUSED if hasattr(torch, name)}):
+    with patched_functions(torch, {name: made(name) for name in _FUSED if hasattr(torch, name)}):
         yield

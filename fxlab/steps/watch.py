@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from fxlab.models.placements import PLACEMENT, layout_of
-from fxlab.torch_private import TorchDispatchMode
+from fxlab.base.torch_private import TorchDispatchMode
+from fxlab.models.parallel.placements import PLACEMENT, layout_of
 from fxlab.tracing import torch_private
 
 READ = "fxlab_read"
@@ -22,7 +22,7 @@ _AROUND = str(Path(__file__).with_name("gradients.py"))
 """The file that calls model and loss."""
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorNotes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes ``stack_trace``, ``seq_nr`` and numbers that Python reads into nodes; make_fx is slow at it."""
 
     # Without it, torch refuses higher-order operators under a mode.

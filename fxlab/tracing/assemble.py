@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.models.containers import Container
-from fxlab.models.free_paths import free_paths
-from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.safe_code import protect
+from fxlab.models.graph_modules.containers import Container
+from fxlab.models.graph_modules.free_paths import free_paths
+from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.safe_code import protect
 from fxlab.tracing.model_code.attributes import attribute_of
 
 

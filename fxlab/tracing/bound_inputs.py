@@ -16,12 +16,12 @@ from torch import nn
 from fxlab.values.nested import (
     ObjectParts,
     Path,
+    flatten_objects,
     has_parts,
     map_tensors,
     name_of_part,
-    parted,
     parts_inside,
-    put_together,
+    unflatten_objects,
 )
 from fxlab.values.tensors import refuse_fake
 
@@ -110,7 +110,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:
             arguments.append(Argument(name, value, by_keyword, signature.parameters[name].default))
-    arguments = [replace(argument, value=parted(argument.value)) for argument in arguments]
+    arguments = [replace(argument, value=flatten_objects(argument.value)) for argument in arguments]
     for argument in arguments:
         _check(argument)
     # By identity: one tensor given twice, as texts and as labels, would be one input.
@@ -138,8 +138,8 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
     """Return the inputs to call the model with, given other values for its arguments."""
     if all(argument.by_keyword for argument in arguments):
-        return {argument.name: put_together(values[argument.name]) for argument in arguments}
-    return tuple(put_together(values[argument.name]) for argument in arguments)
+        return {argument.name: unflatten_objects(values[argument.name]) for argument in arguments}
+    return tuple(unflatten_objects(values[argument.name]) for argument in arguments)
 
 
 def mapped_tensors(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import unique
 
-from fxlab.reasons import Coded
+from fxlab.base.reasons import Coded
 
 
 @dataclass(frozen=True)

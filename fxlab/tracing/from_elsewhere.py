@@ -10,11 +10,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
-from fxlab.checks import described
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs, named_arguments
-from fxlab.models.step_record import StepInput
-from fxlab.torch_private import pytree
+from fxlab.base.checks import describe
+from fxlab.base.torch_private import pytree
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import Inputs, named_arguments
+from fxlab.models.running.step_record import StepInput
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
@@ -85,5 +85,5 @@ def _no_model(value: object, name: str) -> TypeError:
         advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
     return TypeError(
         f"{name}: expected a torch.nn.Module, a function, a torch.fx.GraphModule, an ExportedProgram, "
-        f"the path of a {SUFFIX} file or an fxlab.Session, got {described(value)}. {advice}"
+        f"the path of a {SUFFIX} file or an fxlab.Session, got {describe(value)}. {advice}"
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fxlab.author_frames import levels_to_author
+from fxlab.base.author_frames import levels_to_author
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning

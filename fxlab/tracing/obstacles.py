@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import unique
 
-from fxlab.reasons import Coded
+from fxlab.base.reasons import Coded
 from fxlab.tracing.report import TraceError
 
 _ADVICE = "Name the module that does this in leaf_modules."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
 from fxlab.tracing.findings import Finding, Found
 
 DYNAMIC = "dynamic shapes"

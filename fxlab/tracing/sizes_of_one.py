@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fxlab.tracing.bound_inputs import Argument, Size
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
-from fxlab.tracing.recording.rungs import Rung
+from fxlab.tracing.recording.rungs import TraceStrategy
 from fxlab.tracing.shapes.fake_inputs import StandInError
 from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 from fxlab.values.nested import tensors_inside
@@ -30,7 +30,7 @@ class SizesOfOne:
         self._taken = {size for shape in shapes.values() for size in shape}
         self._found: Collection[Size] | None = None
 
-    def trace(self, rung: Rung, trace: Callable[[Rung], _Trace]) -> _Trace:
+    def trace(self, rung: TraceStrategy, trace: Callable[[TraceStrategy], _Trace]) -> _Trace:
         """Trace on a rung; on other sizes in place of ones, if it gives the model's bits for these as well.
 
         ``trace``: traces on it, and raises if the recording does not hold for the inputs.

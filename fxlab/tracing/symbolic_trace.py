@@ -13,13 +13,14 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.checks import flag, names_in
-from fxlab.garbage import only_new_garbage
-from fxlab.interrupts import RestoringStack, interrupts_noted
-from fxlab.models.graph_module import KEYWORD_ORDER
-from fxlab.models.naming import give_naming, new_naming
-from fxlab.models.running import Inputs, given_inputs
-from fxlab.models.settings import GRADIENTS
+from fxlab.base.checks import names_in, require_bool
+from fxlab.base.garbage import only_new_garbage
+from fxlab.base.interrupts import RestoringStack, interrupts_noted
+from fxlab.base.units import listed
+from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
+from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.running.running import Inputs, given_inputs
+from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
 from fxlab.tracing.findings import Finding, Found
@@ -34,8 +35,8 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
-from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, Rung, record_on
+from fxlab.tracing.recording.run import RecordingState
+from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, TraceStrategy, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
@@ -46,9 +47,8 @@ from fxlab.tracing.verification.compare_with_eager import (
     check_second_run,
     require_as_compared,
 )
-from fxlab.tracing.verification.eager import Eager
+from fxlab.tracing.verification.eager import EagerReference
 from fxlab.tracing.verification.size_guards import guard_sizes
-from fxlab.units import listed
 
 
 def symbolic_trace(
@@ -124,8 +124,8 @@ def symbolic_trace(
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
     model, leaves = traceable(model), LeafModules(leaf_modules)
-    flag(dynamic, "dynamic")
-    flag(check, "check")
+    require_bool(dynamic, "dynamic")
+    require_bool(check, "check")
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
     bound = bound_arguments(model, given)
@@ -142,15 +142,15 @@ _CALLS_PER_MODULE = 8
 class _Traced:
     """The result of the pipeline on a rung."""
 
-    rung: Rung
-    run: Run
+    rung: TraceStrategy
+    run: RecordingState
     module: GraphModule
     findings: tuple[Finding, ...]
     reasons: list[Reason]
     """Why it is specialised."""
     nodes: RecordedNodes
     """The recorded calls, if the model has read its mode."""
-    eager: Eager
+    eager: EagerReference
     """The model that it was compared with."""
 
     @property
@@ -184,7 +184,7 @@ class _Pipeline:
         self._not_run_after = {obstacle.code for obstacle in not_run_after}
         self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
-        self._eager = Eager(model, arguments, has_data=self._has_data, around=around)
+        self._eager = EagerReference(model, arguments, has_data=self._has_data, around=around)
         self._check = check
         # A stand-in for ones has to be compared on the given ones.
         self._ones = SizesOfOne(arguments) if check and self._has_data else None
@@ -230,7 +230,7 @@ class _Pipeline:
         _require_over(kept)
         return self._after_failure(failure, rung)
 
-    def _traced(self, rung: Rung) -> _Traced:
+    def _traced(self, rung: TraceStrategy) -> _Traced:
         """Take the model through the pipeline; more than once if there are sizes of one."""
         try:
             return self._traced_at_ones(replace(rung, follows_heights=self._follows_heights))
@@ -240,11 +240,11 @@ class _Pipeline:
             self._follows_heights = False
             return self._traced_at_ones(replace(rung, follows_heights=False))
 
-    def _traced_at_ones(self, rung: Rung) -> _Traced:
+    def _traced_at_ones(self, rung: TraceStrategy) -> _Traced:
         rung = replace(rung, hides_fakes=self._hides_fakes)
         return self._traced_on(rung) if self._ones is None else self._ones.trace(rung, self._traced_on)
 
-    def _traced_on(self, rung: Rung) -> _Traced:
+    def _traced_on(self, rung: TraceStrategy) -> _Traced:
         run, eager = self._recorded(rung)
         rung = replace(rung, data_state=run.data_state, opens_hooked=run.opens_hooked)
         nodes = run.nodes() if run.mode_reads.places else {}
@@ -260,7 +260,7 @@ class _Pipeline:
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(rung, run, module, tuple(findings), reasons, nodes, eager)
 
-    def _recorded(self, rung: Rung) -> tuple[Run, Eager]:
+    def _recorded(self, rung: TraceStrategy) -> tuple[RecordingState, EagerReference]:
         """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
 
         One that cannot be recorded without gradients is recorded with them, and refuses to run without.
@@ -277,11 +277,11 @@ class _Pipeline:
 
     def _record(
         self,
-        rung: Rung,
+        rung: TraceStrategy,
         gradients: bool,
         training: bool | None = None,
         expected: RecordedNodes | None = None,
-    ) -> Run:
+    ) -> RecordingState:
         return record_on(
             rung,
             self._model,
@@ -293,7 +293,7 @@ class _Pipeline:
             expected=expected,
         )
 
-    def _compare(self, module: GraphModule, run: Run, eager: Eager) -> list[Finding]:
+    def _compare(self, module: GraphModule, run: RecordingState, eager: EagerReference) -> list[Finding]:
         """Compare a graph with the model, if there is data and the caller wants to."""
         if not self._check or not self._has_data:
             why = "the model has no data" if self._check else "check=False"
@@ -357,7 +357,7 @@ class _Pipeline:
             and self._eager.why_not(given) is None
         )
 
-    def _after_failure(self, failure: Exception, last: Rung) -> NoReturn:
+    def _after_failure(self, failure: Exception, last: TraceStrategy) -> NoReturn:
         """Raise the error that explains the failure."""
         given = {argument.name: argument.value for argument in self._arguments}
         model = type(self._model).__name__

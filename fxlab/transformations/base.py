@@ -11,9 +11,9 @@ from typing import Any, Self
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
-from fxlab.first_use import pd
-from fxlab.models.bodies import graphs_of
-from fxlab.models.graph_module import check_lints, ensure_picklable
+from fxlab.base.first_use import pd
+from fxlab.models.graph_modules.bodies import graphs_of
+from fxlab.models.graph_modules.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest

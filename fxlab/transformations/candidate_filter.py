@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from torch.fx import Node
 
-from fxlab import units
-from fxlab.reasons import Reason, Refusal
+from fxlab.base import units
+from fxlab.base.reasons import Reason, Refusal
 
 MOST_NAMES = 50
 """Names that an error lists."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import flag
-from fxlab.models.bodies import graphs_of
-from fxlab.models.graph_module import deep_copy
+from fxlab.base.checks import require_bool
+from fxlab.models.graph_modules.bodies import graphs_of
+from fxlab.models.graph_modules.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.journal.journaled import restored_on_failure
 from fxlab.transformations.registry import as_pass
@@ -49,7 +49,7 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     """
     given = [one for each in passes for one in (each if isinstance(each, list) else [each])]
     transformations = [as_pass(each, "passes") for each in given]
-    flag(inplace, "inplace")
+    require_bool(inplace, "inplace")
     parts = tuple(part for pass_ in transformations for part in _parts(pass_))
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)
     return ReversibleComposition(parts, inplace) if reversible else Composition(parts, inplace)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fxlab.first_use import pd
-from fxlab.hints import nearest
+from fxlab.base.first_use import pd
+from fxlab.base.hints import nearest
 from fxlab.transformations.base import Transformation
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
-from fxlab.checks import described, unexpected
-from fxlab.plugins import entry_points_of
+from fxlab.base.checks import describe, type_error
+from fxlab.base.plugins import entry_points_of
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, no_such_pass
@@ -60,7 +60,7 @@ def installed() -> list[Transformation]:
             is_class = isinstance(loaded, type) and issubclass(loaded, Transformation)
             made: Any = loaded() if is_class else loaded
             if not isinstance(made, Transformation):
-                raise TypeError(f"expected an fxlab.Transformation or a class of one, got {described(made)}")
+                raise TypeError(f"expected an fxlab.Transformation or a class of one, got {describe(made)}")
             names = {str(made.name), made.signature}
             if not taken.isdisjoint(names):
                 raise ValueError(f"there is a transformation {made.name!r} already")
@@ -103,14 +103,14 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return found
     if isinstance(value, type):
         advice = f"Call the class: {value.__name__}(). " if issubclass(value, Transformation) else ""
-        raise unexpected(
+        raise type_error(
             argument, "a transformation, its name, or a function of a graph module", value, advice
         )
     if isinstance(value, tuple | list):
         advice = "Write each as an argument: session.apply(*passes)."
         if len(value) == 2 and all(map(inspect.isfunction, value)):
             advice = "Write fxlab.from_pattern(pattern, replacement, name=...)."
-        raise unexpected(
+        raise type_error(
             argument, "a transformation, its name, or a function of a graph module", value, advice
         )
     from fxlab.transformations.foreign.from_callable import from_callable, is_pattern_matcher
@@ -119,7 +119,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return from_callable(value, name=getattr(value.func, "__name__", None))
     if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
-    raise unexpected(argument, _EXPECTED, value)
+    raise type_error(argument, _EXPECTED, value)
 
 
 def register(pass_: Transformation) -> Transformation:
@@ -155,7 +155,7 @@ def register(pass_: Transformation) -> Transformation:
     given: Any = pass_
     if not isinstance(given, Transformation):
         advice = "Make one of a function: fxlab.from_callable(function)." if callable(pass_) else ""
-        raise unexpected("pass_", "an fxlab.Transformation", given, advice)
+        raise type_error("pass_", "an fxlab.Transformation", given, advice)
     if any(pass_.name == other.name for other in (*(cls() for cls in available()), *installed())):
         raise ValueError(
             f"pass_: there is a transformation {pass_.name!r} already. Give it another: pass_.named('other')."

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxlab.torch_private import modes_disabled, pytree
+from fxlab.base.torch_private import modes_disabled, pytree
 
 _lock = threading.Lock()
 _depth = 0

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from fxlab.torch_private import FakeTensor
+from fxlab.base.torch_private import FakeTensor
 from fxlab.values.lazy import LazyTensor, is_lazy
 from fxlab.values.tensors import inner_tensors, is_plain, sparse_parts, storage_of
 

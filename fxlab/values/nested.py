@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.torch_private import pytree
+from fxlab.base.torch_private import pytree
 
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
@@ -62,7 +62,7 @@ class ObjectParts(dict[Attribute, Any]):
 
     def made(self) -> Any:
         """Return a new object of these parts."""
-        items = {name: put_together(item) for name, item in self.items()}
+        items = {name: unflatten_objects(item) for name, item in self.items()}
         if self.context is not ...:
             return _registered(self.cls).unflatten_fn(list(items.values()), self.context)
         result: Any = object.__new__(self.cls)
@@ -126,7 +126,7 @@ def is_object(value: Any) -> bool:
     return bool(is_plain and hasattr(value, "__dict__") and cls.__module__.partition(".")[0] != "torch")
 
 
-def parted(value: Any) -> Any:
+def flatten_objects(value: Any) -> Any:
     """Return a value with its objects, and those in its dicts, lists and tuples, taken apart."""
     return _parted(value, frozenset())
 
@@ -145,14 +145,14 @@ def _parted(value: Any, inside: frozenset[int]) -> Any:
     return parts.with_parts({name: _parted(item, inside) for name, item in parts.items()})
 
 
-def put_together(value: Any) -> Any:
-    """Undo :func:`parted`, with new objects."""
+def unflatten_objects(value: Any) -> Any:
+    """Undo :func:`flatten_objects`, with new objects."""
     if isinstance(value, ObjectParts):
         return value.made()
     if type(value) is dict:
-        return {key: put_together(item) for key, item in value.items()}
+        return {key: unflatten_objects(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(put_together(item) for item in value)
+        return type(value)(unflatten_objects(item) for item in value)
     return value
 
 
@@ -237,7 +237,7 @@ def name_of_part(name: str, path: Path) -> str:
 def part_of(node: Node, path: Path) -> Node:
     """Return a node that computes a part of another node's value."""
     for step in steps_of(path):
-        node = taken(node, step)
+        node = add_getitem(node, step)
     return node
 
 
@@ -247,7 +247,7 @@ def steps_of(path: Path) -> list[Path]:
     return [path] if is_through_object else [(key,) for key in path]
 
 
-def taken(node: Node, step: Path) -> Node:
+def add_getitem(node: Node, step: Path) -> Node:
     """Return a node that takes one of :func:`steps_of` a path."""
     if not isinstance(step[-1], Attribute) and len(step) == 1:
         return node.graph.call_function(operator.getitem, (node, step[0]))
@@ -301,8 +301,8 @@ def is_same_constant(value: Any, other: Any) -> bool:
 class RequireParts:
     """The target of a node that raises ``AssertionError`` unless an input has certain parts.
 
-    ``name``: the name of the input. ``parts``: the result of :func:`parted`, with :class:`TensorOf` in place
-    of tensors.
+    ``name``: the name of the input. ``parts``: the result of :func:`flatten_objects`, with
+    :class:`TensorOf` for tensors.
     """
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from fxlab.torch_private import FakeTensor
+from fxlab.base.torch_private import FakeTensor
 
 _CONSTANTS = frozenset({str, int, float, bool, complex, bytes, type(None)})
 _LISTS = frozenset({tuple, list, immutable_list})

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from fxlab.torch_private import FakeTensor, modes_disabled, pytree
+from fxlab.base.torch_private import FakeTensor, modes_disabled, pytree
 from fxlab.values.lazy import LazyTensor, is_lazy
 from fxlab.values.nested import is_registered, parts_inside
 

@@ -11,13 +11,19 @@ from typing import Any
 import pandas as pd
 from torch import Tensor, fx, nn
 
+from fxlab.base.units import counted, with_unit
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
-from fxlab.models.collectives import collectives_of, is_wait
-from fxlab.models.placements import known_placement
-from fxlab.node_info import attribute_at, elements_of_parameter, modules_by_path, parameters_of, target_text
+from fxlab.models.parallel.collectives import collectives_of, is_wait
+from fxlab.models.parallel.placements import known_placement
+from fxlab.operators.node_info import (
+    attribute_at,
+    elements_of_parameter,
+    modules_by_path,
+    parameters_of,
+    target_text,
+)
 from fxlab.transformations.marks import marks_of
-from fxlab.units import counted, with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model.protocol import (
     Candidate,

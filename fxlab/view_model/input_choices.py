@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fxlab.models.running import Inputs
+from fxlab.base.units import counted
+from fxlab.models.running.running import Inputs
 from fxlab.session import Session
-from fxlab.units import counted
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
 from fxlab.validation.outputs.input_variants import named_inputs
 from fxlab.values.tensors import tensor_leaves

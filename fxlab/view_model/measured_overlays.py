@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from fxlab.models.tensor_state import ModuleState
+from fxlab.models.state.tensor_state import ModuleState
 from fxlab.overlays import Overlay, Source, Subject, offered, source
 from fxlab.session import Session
 from fxlab.view_model.protocol import OverlayName

@@ -6,10 +6,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.base.units import counted, percent, with_unit
 from fxlab.graphs.graph_diff import graph_diff
-from fxlab.models.collectives import exchanges_anything
-from fxlab.units import counted, percent, with_unit
+from fxlab.models.parallel.collectives import exchanges_anything
 from fxlab.validation import (
     Evaluation,
     Status,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from fxlab.models.running import Inputs
-from fxlab.node_info import dtype_name
+from fxlab.models.running.running import Inputs
+from fxlab.operators.node_info import dtype_name
 from fxlab.validation import NodeValues, TensorValue
 from fxlab.validation.tensor_values.slices import Slice
 from fxlab.validation.tensor_values.visited_run import FirstNonFinite, first_non_finite

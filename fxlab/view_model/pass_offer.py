@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fxlab.node_info import dtype_named
+from fxlab.operators.node_info import dtype_named
 from fxlab.session import Session
 from fxlab.transformations import Transformation, offered
 from fxlab.view_model import protocol

@@ -10,15 +10,15 @@ from typing import Literal, TypeAlias
 import pandas as pd
 from torch import fx
 
-from fxlab.author_frames import author_line, error_words, stretches
+from fxlab.base.author_frames import author_line, error_words, stretches
+from fxlab.base.reasons import Reason
+from fxlab.base.units import counted
 from fxlab.graphs.changes_made import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
-from fxlab.reasons import Reason
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
-from fxlab.units import counted
 from fxlab.view_model import protocol
 from fxlab.view_model.protocol import Argument, Option, Pass, PassError, Rewrite, Stretch
 from fxlab.view_model.wire import clip

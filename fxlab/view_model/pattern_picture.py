@@ -4,7 +4,7 @@ import graphviz
 import torch
 from torch import fx
 
-from fxlab.node_info import target_text
+from fxlab.operators.node_info import target_text
 from fxlab.view_model.wire import clip
 
 MOST_NODES = 150

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from torch.fx import GraphModule
 
+from fxlab.base.units import counted
 from fxlab.session import Session
 from fxlab.session.near_misses import near_miss
 from fxlab.transformations import Transformation
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
-from fxlab.units import counted
 from fxlab.view_model.protocol import Role, ShownNearMiss, ShownRewrite
 from fxlab.view_model.wire import clip
 

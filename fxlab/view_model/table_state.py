@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.units import counted, with_unit
+from fxlab.base.units import counted, with_unit
 from fxlab.validation import Status, Verdict
 from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.pattern_picture import PatternPicture

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.models.running import generators_kept, torch_generators_now
+from fxlab.models.running.running import generators_kept, torch_generators_now
 
 pytestmark = pytest.mark.accelerator
 

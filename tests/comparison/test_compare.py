@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 import fxlab
 from fxlab.comparison.compare import session_of_models
 from fxlab.graphs.lineage import is_made_of
-from fxlab.graphs.matching import matched
+from fxlab.graphs.matching import match_nodes
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
 
 IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -625,7 +625,7 @@ def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, 
     reference, right, wrong, same = session.stages
     names = [{node.name for node in stage.graph.nodes} for stage in session.stages]
     for stage, other in itertools.combinations(session.stages, 2):
-        pairs = matched(stage, other)
+        pairs = match_nodes(stage, other)
         assert all(before.name == node.name for node, before in pairs.originals.items())
         both = names[session.stages.index(stage)] & names[session.stages.index(other)]
         assert both == {node.name for node in pairs.originals}  # one name, one value

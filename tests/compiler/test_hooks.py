@@ -13,7 +13,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
-from fxlab import heard_calls
+from fxlab.base import heard_calls
 from fxlab.compiler import hooks
 from fxlab.compiler.graphs import hooks as graph_hooks
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
 import fxlab
-from fxlab import heard_calls
+from fxlab.base import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
 from fxlab.compiler.recording.recorder import Recording
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder

@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.transformations.inductor_patterns import Pattern, Tried, not_tried
+from fxlab.transformations.inductor_patterns import Pattern, PatternAttempts, not_tried
 from fxlab.view_model.details import Describer
 from fxlab.view_model.measurements import PATTERNS
 from fxlab.view_model.pass_state import explain_all, explain_unchanged
@@ -222,7 +222,7 @@ def test_with_a_pass_off_its_patterns_are_not_tried(session):
 def test_a_node_that_calls_nothing_is_told_by_its_kind():
     graph = fx.Graph()
     graph.output((graph.placeholder("x"), graph.get_attr("weight")))
-    tried = Tried("doubled", [Pattern("double", ("aten.mul",), ("aten.mul",), "", None)], [], tuple)
+    tried = PatternAttempts("doubled", [Pattern("double", ("aten.mul",), ("aten.mul",), "", None)], [], tuple)
     words = [not_tried([tried], node)["reason"].iloc[0] for node in graph.nodes]
     kinds = "an input", "a weight or a constant", "the output"
     assert words == [f"it begins at aten.mul, and this is {kind}" for kind in kinds]

@@ -16,7 +16,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, RemoveIdentities, from_callable
-from fxlab.node_info import attribute_at
+from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import available
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [50, 40, 30, 20, 10]])

@@ -17,14 +17,14 @@ from torch.nn import functional
 
 import fxlab
 from fxlab.drawing import View, build_hierarchy
-from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
+from fxlab.drawing.hierarchy.auxiliary_nodes import AuxiliaryNodes
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.describe import title_of
-from fxlab.node_info import modules_by_path
+from fxlab.operators.node_info import modules_by_path
 
 
 def kinds_of(graph_module: fx.GraphModule) -> dict[str, str]:
-    found = Bookkeeping(graph_module, modules_by_path(graph_module))
+    found = AuxiliaryNodes(graph_module, modules_by_path(graph_module))
     return {node.name: found.kinds[node] for node in graph_module.graph.nodes if node in found.kinds}
 
 

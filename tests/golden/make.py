@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from golden.models import MODELS, session_of
 
 from fxlab import Session
+from fxlab.base.units import percent, with_unit
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
@@ -31,7 +32,6 @@ from fxlab.drawing.rendering.lines import STYLES, LineStyles
 from fxlab.drawing.rendering.paint import module_alone, values_of, values_of_groups
 from fxlab.graphs.matching import Provenance
 from fxlab.overlays import Overlay
-from fxlab.units import percent, with_unit
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS

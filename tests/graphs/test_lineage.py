@@ -15,8 +15,8 @@ from zoo import tiny
 import fxlab
 from fxlab import from_exported
 from fxlab.graphs.lineage import is_same_capture, lineage
-from fxlab.graphs.matching import Provenance, matched
-from fxlab.node_info import module_path
+from fxlab.graphs.matching import Provenance, match_nodes
+from fxlab.operators.node_info import module_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 MODELS = ("bert", "llama", "resnet")
@@ -183,4 +183,4 @@ def test_whatever_is_exported_each_call_leads_to_one_that_computes_the_same(kind
     back = {other for others in origins.values() for other in others}
     assert all(node in back for node in calls(exported))
     assert (fxlab.compare_nodes(exported, decomposed, X).accumulated < 1e-4).all()
-    assert not matched(exported, exported).origins
+    assert not match_nodes(exported, exported).origins

@@ -16,8 +16,8 @@ from fxlab import (
     Session,
     first_divergence,
 )
-from fxlab.graphs.matching import matched
-from fxlab.models.graph_module import share_tensors_copy
+from fxlab.graphs.matching import match_nodes
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
 
 
 def names(matching):
@@ -30,18 +30,18 @@ def changed(matching):
 
 def test_a_copy_matches_by_name_and_is_unchanged():
     graph, _ = traced("bert")
-    found = matched(graph, share_tensors_copy(graph))
+    found = match_nodes(graph, share_tensors_copy(graph))
     assert names(found) == {str(node): str(node) for node in graph.graph.nodes}
     assert not changed(found)
 
 
 def test_inputs_of_any_name_match_in_their_order():
-    assert not changed(matched(*map(fx.symbolic_trace, (lambda x: x.relu(), lambda y: y.relu()))))
+    assert not changed(match_nodes(*map(fx.symbolic_trace, (lambda x: x.relu(), lambda y: y.relu()))))
 
 
 def test_the_slices_of_a_merged_linear_match_the_linears():
     graph, _ = traced("bert")
-    found = matched(graph, transformed(graph, MergeLinears()))
+    found = match_nodes(graph, transformed(graph, MergeLinears()))
     linears = {
         str(node) for node in graph.graph.nodes if str(node.target).endswith((".query", ".key", ".value"))
     }
@@ -53,7 +53,7 @@ def test_the_slices_of_a_merged_linear_match_the_linears():
 def test_a_fused_convolution_matches_the_batch_norm():
     graph, _ = traced("resnet")
     fused = transformed(graph, FuseBatchNorm2dInConv2d())
-    found = names(matched(graph, fused))
+    found = names(match_nodes(graph, fused))
     norms = {str(n) for n in graph.graph.nodes if n.op == "call_module" and "normalization" in str(n.target)}
     assert norms
     assert norms <= set(found.values())
@@ -68,7 +68,7 @@ def test_a_node_that_replaces_another_matches_it_without_a_journal():
         new = other.graph.call_function(torch.clamp, (relu.args[0],), {"min": 0})
     relu.replace_all_uses_with(new)
     other.graph.erase_node(relu)
-    assert names(matched(graph, other))["clamp"] == "_1"
+    assert names(match_nodes(graph, other))["clamp"] == "_1"
 
 
 def test_a_removed_node_does_not_take_the_place_of_what_it_read():
@@ -77,7 +77,7 @@ def test_a_removed_node_does_not_take_the_place_of_what_it_read():
     dropout = next(node for node in other.graph.nodes if node.target == "1")
     dropout.replace_all_uses_with(dropout.args[0])
     other.graph.erase_node(dropout)
-    assert names(matched(graph, other))["_0"] == "_0"
+    assert names(match_nodes(graph, other))["_0"] == "_0"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_removed_node_does_not_take_the_place_of_what_it_read():
 def test_a_module_that_differs_in_anything_is_changed(change):
     graph = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).eval())
     other = share_tensors_copy(graph)
-    assert not changed(matched(graph, copy.deepcopy(graph)))
+    assert not changed(match_nodes(graph, copy.deepcopy(graph)))
     change(other)
-    assert changed(matched(graph, other))
+    assert changed(match_nodes(graph, other))
 
 
 def test_other_weights_functions_and_arguments_are_changes():
@@ -105,12 +105,12 @@ def test_other_weights_functions_and_arguments_are_changes():
             return (x / 8 + 1).sin()
 
     graph = fx.symbolic_trace(Model())
-    assert changed(matched(graph, transformed(graph, ChangeTrueDivToMulByInverse()))) == {"truediv"}
+    assert changed(match_nodes(graph, transformed(graph, ChangeTrueDivToMulByInverse()))) == {"truediv"}
     other = share_tensors_copy(graph)
     other.graph.find_nodes(op="call_function", target=operator.add)[0].update_arg(1, 2)
-    assert changed(matched(graph, other)) == {"add"}
+    assert changed(match_nodes(graph, other)) == {"add"}
     bert, _ = traced("bert")
-    assert "pooler_dense" in changed(matched(bert, scaled(bert, "pooler.dense", 2.0)))
+    assert "pooler_dense" in changed(match_nodes(bert, scaled(bert, "pooler.dense", 2.0)))
 
 
 def test_what_stands_in_for_another_is_known_through_all_passes_of_a_session():
@@ -129,6 +129,6 @@ def test_what_stands_in_for_another_is_known_through_all_passes_of_a_session():
     session = Session(model, torch.randn(2, 4, 6))
     session.apply(FuseBatchNorm1dInConv1d())
     session.apply(MergeLinears())  # no reader of the norm is left as it was
-    found = matched(session.original, session.graph_module)
+    found = match_nodes(session.original, session.graph_module)
     assert names(found)["conv"] == "norm"
     assert first_divergence(session.original, session.graph_module, session.inputs) is None

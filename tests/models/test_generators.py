@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fxlab.models import running
-from fxlab.models.running import (
+from fxlab.base.torch_private import transforms_depth
+from fxlab.models.running import running
+from fxlab.models.running.running import (
     Generators,
     accelerators_in_use,
     generators_kept,
     seed_generators,
     torch_generators_now,
 )
-from fxlab.torch_private import transforms_depth
 from fxlab.validation.cost import profile
 
 

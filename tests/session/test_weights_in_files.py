@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, MixtralConfi
 
 import fxlab
 from fxlab import Session, load_session
-from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.weight_files import weights_of
 from fxlab.validation.evaluation.judge_batch import Work, pickled_work
 from fxlab.values.lazy import is_lazy, numbers_of

@@ -1,6 +1,6 @@
 """Whether a trace does what its model does."""
 
-from fxlab.models.running import run
+from fxlab.models.running.running import run
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 import fxlab
-from fxlab.exchanged import exchanged_names
-from fxlab.tracing.recording.run import Run
+from fxlab.base.exchanged import patched_names
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.shapes.fake_mode import FakeMode
 
 _PLACES = (
@@ -66,7 +66,7 @@ def _left_in(namespace):
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_left_behind(request):
     yield
-    assert not exchanged_names()
+    assert not patched_names()
     names = ((place.__name__, name, value) for place in _PLACES for name, value in [*vars(place).items()])
     assert [(place, name) for place, name, value in names if _is_of_fxlab(value)] == []
     assert _left_in(dict(vars(request.module))) == set()
@@ -78,5 +78,5 @@ def pytest_runtest_teardown(item, nextitem):
     # Not after each file: looking through all objects takes a second, and what is left stays.
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         gc.collect()
-        left = [run for run in gc.get_objects() if type(run) is Run]
+        left = [run for run in gc.get_objects() if type(run) is RecordingState]
         assert [type(run.model).__name__ for run in left] == []

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.reasons import Reason
+from fxlab.base.reasons import Reason
 from fxlab.tracing.findings import Found
 from fxlab.tracing.obstacles import Obstacle
 

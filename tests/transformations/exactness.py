@@ -14,7 +14,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab import ReversibleTransformation, Transformation, from_exported, symbolic_trace
-from fxlab.models.bodies import graphs_of
+from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.values.tensors import bits_of
 
 

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
-from fxlab.models.modes import Requirement
+from fxlab.models.graph_modules.modes import Requirement
 from fxlab.tracing.recording.opaque.opaque_calls import require_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.batch_norm import as_batch_norm

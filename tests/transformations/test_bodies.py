@@ -23,7 +23,7 @@ from fxlab import (
     compose,
     from_exported,
 )
-from fxlab.models.bodies import graphs_of
+from fxlab.models.graph_modules.bodies import graphs_of
 
 # What torch says of its own code when it writes a program down.
 pytestmark = [

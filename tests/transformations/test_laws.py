@@ -30,9 +30,9 @@ from fxlab import (
     from_callable,
     verdict,
 )
-from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.models.modes import Requirement
-from fxlab.node_info import attribute_at
+from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.modes import Requirement
+from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import RewritePass, available
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts

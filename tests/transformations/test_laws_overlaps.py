@@ -13,7 +13,7 @@ from strategies import recipes
 from test_laws import pytestmark, sequences
 from torch import fx
 
-from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
 
 __all__ = ["pytestmark"]
 

@@ -13,18 +13,18 @@ import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from fxlab.models.running import call_arguments
+from fxlab.models.running.running import call_arguments
 from fxlab.values.nested import (
     Attribute,
     ObjectParts,
+    flatten_objects,
     is_object,
     is_same_constant,
     map_tensors,
     name_of_part,
-    parted,
-    put_together,
     tensors_inside,
     texts_inside,
+    unflatten_objects,
 )
 
 
@@ -45,12 +45,12 @@ def test_what_is_taken_apart_is_put_together_from_new_parts():
     x, y = torch.ones(2), torch.zeros(3)
     inner = Thing(y=y, flags={"a": [True, None]})
     thing = Thing(x=x, inner=[inner], name="n", cls=Thing)
-    parts = parted({"thing": thing, "other": (1, "b")})
+    parts = flatten_objects({"thing": thing, "other": (1, "b")})
     assert [(name_of_part("in", path), tensor) for path, tensor in tensors_inside(parts)] == [
         ("in['thing'].x", x),
         ("in['thing'].inner[0].y", y),
     ]
-    again = put_together(map_tensors(lambda _, tensor: tensor + 1, parts))
+    again = unflatten_objects(map_tensors(lambda _, tensor: tensor + 1, parts))
     assert again["other"] == (1, "b")
     new = again["thing"]
     assert (type(new), new.name, new.cls) == (Thing, "n", Thing)
@@ -105,7 +105,7 @@ def test_a_model_is_called_with_copies_of_objects():
 def test_an_object_that_holds_itself_is_left_whole_inside():
     thing = Thing(x=1)
     thing.me = thing
-    assert parted(thing)[Attribute("me")] is thing
+    assert flatten_objects(thing)[Attribute("me")] is thing
 
 
 def test_a_symbolic_number_holds_no_text_though_it_leads_to_all_that_is_known_of_sizes():

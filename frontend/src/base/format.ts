@@ -25,7 +25,7 @@ const [SCIENTIFIC_FROM, SCIENTIFIC_BELOW] = [10_000, 0.01];
 
 /**
  * Returns a number with its unit ("s", "B" or none), in the multiple that keeps it short; one without a unit that
- * is tiny or huge is in scientific notation. The twin of `with_unit` in `fxlab/units.py`.
+ * is tiny or huge is in scientific notation. The twin of `with_unit` in `fxlab/base/units.py`.
  */
 export function withUnit(value: number, unit = ""): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from fxlab.author_frames import error_words
+from fxlab.base.author_frames import error_words
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.progress import Progress, plain_warnings

@@ -119,7 +119,7 @@ def _trace_bert() -> str:
 
 
 def _private_names() -> str:
-    from fxlab.torch_private import MISSING
+    from fxlab.base.torch_private import MISSING
     from fxlab.tracing.torch_private import require_all
 
     require_all()

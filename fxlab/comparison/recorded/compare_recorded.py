@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.torch_private import OpOverload
+from fxlab.base.units import listed, with_unit
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs
 from fxlab.comparison.recorded.record_run import record
 from fxlab.comparison.recorded.recorded_run import INPUT, OPERATOR, UNSEEN, WEIGHT, RecordedRun, Step, Value
 from fxlab.comparison.recorded.run_file import is_run_file, read_run, steps_read
 from fxlab.comparison.weights import WRONG, Weight
-from fxlab.node_info import dtype_named
-from fxlab.torch_private import OpOverload
-from fxlab.units import listed, with_unit
+from fxlab.operators.node_info import dtype_named
 from fxlab.validation.alignment.align import Alignment, align_sides, paired_paths
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint
 from fxlab.validation.alignment.side import Side, Values

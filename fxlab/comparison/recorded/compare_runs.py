@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fxlab.checks import unexpected
+from fxlab.base.checks import type_error
+from fxlab.base.first_use import pd
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.recorded.compare_recorded import compare_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.run_file import read_run
-from fxlab.first_use import pd
 from fxlab.html_report.page import checked_path
 from fxlab.html_report.report import report_several
 
@@ -111,7 +111,7 @@ def _runs(runs: object) -> dict[str, RecordedRun]:
     if isinstance(runs, Mapping):
         wrong = next((run for run in runs.values() if not isinstance(run, RecordedRun)), None)
         if wrong is not None:
-            raise unexpected("runs", "a RecordedRun under each name", wrong)
+            raise type_error("runs", "a RecordedRun under each name", wrong)
         return {str(name): run for name, run in runs.items()}
     if isinstance(runs, str | os.PathLike):
         folder = Path(runs)
@@ -121,7 +121,7 @@ def _runs(runs: object) -> dict[str, RecordedRun]:
     elif isinstance(runs, Sequence) and all(isinstance(each, str | os.PathLike) for each in runs):
         files = [Path(each) for each in runs]
     else:
-        raise unexpected("runs", "a folder, a list of files or runs by name", runs)
+        raise type_error("runs", "a folder, a list of files or runs by name", runs)
     names = [file.name.removesuffix(_ENDING) for file in files]
     if len({*names}) < len(names):
         names = [str(file) for file in files]

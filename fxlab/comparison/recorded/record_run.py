@@ -15,14 +15,14 @@ from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab._version import __version__
-from fxlab.author_frames import placed_words
-from fxlab.checks import described, file_to_write, flag
+from fxlab.base.author_frames import placed_words
+from fxlab.base.checks import describe, file_to_write, require_bool
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.comparison.recorded.run_file import write_run
-from fxlab.models.model_state import ModelState
-from fxlab.models.ranks import communicates
-from fxlab.models.running import (
+from fxlab.front_desk.sources import resolved
+from fxlab.models.parallel.ranks import communicates
+from fxlab.models.running.running import (
     Inputs,
     bound_values,
     call_arguments,
@@ -30,10 +30,10 @@ from fxlab.models.running import (
     given_inputs,
     named_arguments,
 )
-from fxlab.models.settings import NumericSettings
-from fxlab.models.tensor_state import TensorState
-from fxlab.node_info import module_stack
-from fxlab.sources import resolved
+from fxlab.models.state.model_state import ModelState
+from fxlab.models.state.settings import NumericSettings
+from fxlab.models.state.tensor_state import TensorState
+from fxlab.operators.node_info import module_stack
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.outputs.computed_tensors import INPUT as WRITTEN
 from fxlab.values.tensors import tensors_by_path
@@ -104,9 +104,9 @@ def record_run(
     >>> run.table.loc[["gelu", "addmm_1"], "module"].to_list()
     ['1', '2']
     """
-    flag(backward, "backward")
+    require_bool(backward, "backward")
     if measure is not None:
-        flag(measure, "measure")
+        require_bool(measure, "measure")
     file = file_to_write(path, "path")
     run = RecordedRun("")
     try:
@@ -159,7 +159,7 @@ class _Subject:
         given = given_inputs(inputs if inputs is not None else found.inputs)
         if given is None:
             raise TypeError(
-                f"inputs: expected what {described(model)} is called with, got None. Give a mapping of "
+                f"inputs: expected what {describe(model)} is called with, got None. Give a mapping of "
                 "keyword arguments, a tuple of positional arguments, or one tensor."
             )
         return cls(module, given, {"": module}, type(getattr(module, "_orig_mod", module)).__name__)

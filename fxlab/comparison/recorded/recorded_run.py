@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.fx import Graph
 
-from fxlab.first_use import pd
-from fxlab.units import listed
+from fxlab.base.first_use import pd
+from fxlab.base.units import listed
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import Path
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.author_frames import is_author_code
+from fxlab.base.author_frames import is_author_code
+from fxlab.base.torch_private import FakeTensor, TorchDispatchMode, private_name
 from fxlab.comparison.recorded.recorded_run import (
     COMPILED,
     INPUT,
@@ -37,17 +38,16 @@ from fxlab.comparison.recorded.seen import (
     wait_for,
     written_by,
 )
-from fxlab.models.model_state import ModelState, memory_of
-from fxlab.models.tensor_state import named_tensors
-from fxlab.node_info import dtype_name
-from fxlab.torch_private import FakeTensor, TorchDispatchMode, found
+from fxlab.models.state.model_state import ModelState, memory_of
+from fxlab.models.state.tensor_state import named_tensors
+from fxlab.operators.node_info import dtype_name
 from fxlab.validation.alignment.fingerprint import fills_its_memory
-from fxlab.values.nested import parted, tensors_inside
+from fxlab.values.nested import flatten_objects, tensors_inside
 
-_number_of_operator: Callable[[], int] = found(
+_number_of_operator: Callable[[], int] = private_name(
     "torch.autograd._get_sequence_nr", "operations of a backward pass have no module", lambda: 0
 )
-_derivative: Callable[[], Any] = found(
+_derivative: Callable[[], Any] = private_name(
     "torch._C._current_autograd_node", "operations of a backward pass have no module", lambda: None
 )
 _MOST_FRAMES = 12
@@ -181,7 +181,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         with undisturbed():
             held = [self._described(tensor) for _, tensor in named_tensors(module)]
-            step = self._new(COMPILED, cls, [*map(self._described, parted([*args, kwargs])), held])
+            step = self._new(COMPILED, cls, [*map(self._described, flatten_objects([*args, kwargs])), held])
         self._inside_compiled += 1
         try:
             result = inner(*args, **kwargs)
@@ -189,7 +189,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._inside_compiled -= 1
         self._note(f"code inside of {self.run.calls[self._call][0] or cls} is compiled{_ENDS_SEEN}")
         with undisturbed():
-            self._note_results(step, parted(result))
+            self._note_results(step, flatten_objects(result))
         return result
 
     def _note(self, words: str) -> None:
@@ -246,8 +246,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for path, tensor in tensors.items():
                 tensor = local_part(tensor)
                 at = self._described(tensor).get("step", -1)
-                if (found := fingerprint_of(tensor)) is not None:
-                    self.run.outputs[path] = at, found
+                if (private_name := fingerprint_of(tensor)) is not None:
+                    self.run.outputs[path] = at, private_name
 
     def _new(
         self,
@@ -339,16 +339,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, step: int, result: Any, written: list[torch.Tensor] | None = None, has_values: bool = True
     ) -> None:
         self._time += 1
-        found = [*tensors_inside(result)]
-        returned = {key_of(tensor) for _, tensor in found}
+        private_name = [*tensors_inside(result)]
+        returned = {key_of(tensor) for _, tensor in private_name}
         for number, tensor in enumerate(written or ()):
             key = key_of(tensor)
             if key is not None:
                 memory = self._memory.setdefault(key[0], _Memory())
                 memory.latest, memory.whole = (step, self._time), None
                 if key not in returned:
-                    found.append((("written", number), tensor))
-        for path, tensor in found:
+                    private_name.append((("written", number), tensor))
+        for path, tensor in private_name:
             tensor = local_part(tensor)
             value = Value(path, tuple(int(size) for size in tensor.shape), dtype_name(tensor.dtype), None)
             self.run.steps[step].values.append(value)
@@ -370,8 +370,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_whole = fills_its_memory(tensor.shape, tensor.stride())
         if is_whole and memory.whole == whole:  # the same elements in another shape or order
             first.moved = memory.moved
-        elif (found := fingerprint_of(tensor)) is not None:
-            apart = first.fingerprint.moved_by(found)
+        elif (private_name := fingerprint_of(tensor)) is not None:
+            apart = first.fingerprint.moved_by(private_name)
             first.moved = apart if apart < 1 else None
             if is_whole:
                 memory.whole, memory.moved = whole, first.moved

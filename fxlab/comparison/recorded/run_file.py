@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxlab.checks import path_text
+from fxlab.base.checks import path_text
 from fxlab.comparison.recorded.recorded_run import KINDS, RecordedRun, Step, Value
 from fxlab.html_report.page import write
 from fxlab.validation.alignment.fingerprint import Fingerprint

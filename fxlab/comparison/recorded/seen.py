@@ -6,8 +6,15 @@ from typing import Any
 
 import torch
 
+from fxlab.base.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    dispatch_modes,
+    modes_disabled,
+    private_name,
+)
 from fxlab.operators.operator import is_written
-from fxlab.torch_private import FakeTensor, FakeTensorMode, OpOverload, dispatch_modes, found, modes_disabled
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import is_floating, is_plain
@@ -17,7 +24,7 @@ def _no_reference(storage: Any) -> Any:
     raise RuntimeError("This torch has no weak references to storages, without which no run is recorded.")
 
 
-_WeakStorage: Any = found(
+_WeakStorage: Any = private_name(
     "torch.multiprocessing.reductions.StorageWeakRef", "runs are not recorded", _no_reference
 )
 _UNWRITTEN = "empty", "new_empty"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxlab.checks import described
+from fxlab.base.checks import describe
 
 
 class CompiledCode:
@@ -38,7 +38,7 @@ class CompiledCode:
         for place, (value, given) in enumerate(zip(values, self._given, strict=True)):
             now = _known(value)
             if now != given:
-                came = now if isinstance(value, torch.Tensor) else described(value)
+                came = now if isinstance(value, torch.Tensor) else describe(value)
                 raise ValueError(f"compiled code: argument {place} is {came}; it was generated for {given}.")
         needs = torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in values)
         if needs and not self._has_gradients:

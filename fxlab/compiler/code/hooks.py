@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from fxlab.heard_calls import LOCK, Patches
-from fxlab.interrupts import RestoringStack
+from fxlab.base.heard_calls import LOCK, Patches
+from fxlab.base.interrupts import RestoringStack
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.running import Inputs
-from fxlab.models.tensor_state import named_tensors
+from fxlab.models.running.running import Inputs
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.validation import Verdict, verdict
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.author_frames import error_words, from_author_on, placed_words
+from fxlab.base.author_frames import error_words, from_author_on, placed_words
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.units import listed
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.capture import CAPTURE, Outcome, are_equal, judged
 from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unfrozen
@@ -21,10 +23,8 @@ from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
-from fxlab.interrupts import RestoringStack
-from fxlab.models.autocast import autocast_set, autocast_state
-from fxlab.models.model_state import gradients_kept, state_kept
-from fxlab.models.running import (
+from fxlab.models.running.autocast import autocast_set, autocast_state
+from fxlab.models.running.running import (
     Inputs,
     asks_for_gradients,
     call_arguments,
@@ -33,10 +33,10 @@ from fxlab.models.running import (
     named_arguments,
     seed_generators,
 )
+from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
-from fxlab.units import listed
 from fxlab.validation import Verdict
 
 _MOST_CRASHES = 8

@@ -14,15 +14,15 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.base.heard_calls import Call, Patches
+from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.graphs.held_modules import owner_of, plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.options.hooks import OF_AUTOGRAD
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
-from fxlab.heard_calls import Call, Patches
-from fxlab.interrupts import RestoringStack
-from fxlab.models.safe_code import protect
+from fxlab.models.graph_modules.safe_code import protect
 
 
 def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:

@@ -14,11 +14,11 @@ from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.options.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.call_record import DRAWS_OTHERWISE
-from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.naming import give_naming, new_naming
+from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.transformations.candidate_filter import Limit
-from fxlab.transformations.inductor_patterns import Tried
+from fxlab.transformations.inductor_patterns import PatternAttempts
 from fxlab.transformations.journal.name_order import merged_order
 
 KEY = "fxlab.compiler"
@@ -98,7 +98,7 @@ class CompilerStack:
         on = {name for name, _ in entries}
         return [step.name for step in self._steps(done) if step.is_change and step.name not in on]
 
-    def tried(self, entries: Entries, off: Iterable[str]) -> list[Tried]:
+    def tried(self, entries: Entries, off: Iterable[str]) -> list[PatternAttempts]:
         """Return the patterns of each pass that has any, and their results with passes on and off."""
         return [self.tried_by(step) for step in self._steps(self._with(entries, off)) if step.patterns]
 
@@ -107,14 +107,14 @@ class CompilerStack:
         steps = self._steps(self._with(entries, off))
         return next((step for step in steps if step.name == name), None)
 
-    def tried_by(self, step: Step) -> Tried:
+    def tried_by(self, step: Step) -> PatternAttempts:
         """Return the patterns of a pass, and their results."""
         inputs = self._frame.names_of_inputs(step.before)
 
         def names_of(names: Iterable[str]) -> tuple[str, ...]:
             return tuple(inputs.get(name) or self._frame.name_of(step.after, name) for name in names)
 
-        return Tried(step.name, step.patterns, step.attempts, names_of)
+        return PatternAttempts(step.name, step.patterns, step.attempts, names_of)
 
     def original(self) -> GraphModule:
         """Return the graph that the stack begins with."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.torch_private import OpOverload
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.graphs.held_modules import paths_of
 from fxlab.compiler.graphs.hooks import (
@@ -30,13 +31,12 @@ from fxlab.compiler.graphs.lineage import (
 from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.autocast import UnderAutocast
-from fxlab.models.call_record import ALIASED_LATER
-from fxlab.models.free_paths import graph_module_of
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import generators_kept
-from fxlab.node_info import outputs_of
-from fxlab.torch_private import OpOverload
+from fxlab.models.graph_modules.free_paths import graph_module_of
+from fxlab.models.running.autocast import UnderAutocast
+from fxlab.models.running.call_record import ALIASED_LATER
+from fxlab.models.running.running import generators_kept
+from fxlab.models.state.model_state import state_kept
+from fxlab.operators.node_info import outputs_of
 
 
 class NotRunnable:

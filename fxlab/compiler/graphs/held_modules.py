@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.checks import unexpected
+from fxlab.base.checks import type_error
+from fxlab.base.heard_calls import held_by_closure
 from fxlab.compiler.story.story import function_name
-from fxlab.heard_calls import held_by_closure
-from fxlab.models.free_paths import variants
+from fxlab.models.graph_modules.free_paths import variants
 
 _NAME = re.compile(r"\w+")
 
@@ -70,7 +70,7 @@ def plain_function(function: Callable[..., Any]) -> types.FunctionType:
     if not isinstance(known, types.FunctionType):
         known = vars(type(known)).get("__call__")
     if not isinstance(known, types.FunctionType):
-        raise unexpected("model", "a module or a function of Python", function)
+        raise type_error("model", "a module or a function of Python", function)
     return known
 
 

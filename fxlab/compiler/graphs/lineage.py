@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.graphs.hooks import root_names
-from fxlab.node_info import is_backward
+from fxlab.operators.node_info import is_backward
 
 _OWN_FRAME = re.compile(
     r'^ *File "[^"\n]*fxlab.compiler.compiling.hooks\.py", line .*\n.*(?:\n|\Z)', re.MULTILINE

@@ -17,7 +17,7 @@ from torch.fx import Graph
 
 from fxlab.compiler.recording.recorder import WHOLE, Recording
 from fxlab.compiler.recording.snapshot import Made
-from fxlab.values.nested import parted, tensors_inside
+from fxlab.values.nested import flatten_objects, tensors_inside
 from fxlab.values.tensors import known_number
 
 _NO_NAME = re.compile(r"\W+")
@@ -72,7 +72,9 @@ def random_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _by_name(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {"_".join(map(str, path)): tensor for path, tensor in tensors_inside(parted(dict(inputs)))}
+    return {
+        "_".join(map(str, path)): tensor for path, tensor in tensors_inside(flatten_objects(dict(inputs)))
+    }
 
 
 class Names:

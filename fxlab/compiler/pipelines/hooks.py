@@ -12,10 +12,10 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
+from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.heard_calls import Call, Patches, attribute_of
+from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.pipelines.pipeline import PassRecorder
-from fxlab.heard_calls import Call, Patches, attribute_of
-from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_code.exchanged_code import exchanged_code
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def listening_to_passes(
     Gives the parts that it cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
-        patches, around = Patches(stack), _Around(listener)
+        patches, around = Patches(stack), _PassListener(listener)
         infra = "torch.fx.passes.infra"
         patches.around(f"{infra}.pass_base:PassBase.__call__", around.called, "Passes are not seen")
         patches.around(
@@ -43,7 +43,7 @@ def listening_to_passes(
         yield patches.remarks
 
 
-class _Around:
+class _PassListener:
     """Hears of the calls of torch's functions; only those of the thread that made it."""
 
     def __init__(self, listener: PassRecorder) -> None:

@@ -14,13 +14,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.torch_private import FakeTensor, pytree
 from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot, State
-from fxlab.models.free_paths import graph_module_of
-from fxlab.models.running import Inputs, bound_values, call_arguments
-from fxlab.node_info import attribute_at
-from fxlab.torch_private import FakeTensor, pytree
+from fxlab.models.graph_modules.free_paths import graph_module_of
+from fxlab.models.running.running import Inputs, bound_values, call_arguments
+from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
 BETWEEN = "between passes, after {}"

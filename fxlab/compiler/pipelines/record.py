@@ -13,23 +13,23 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from fxlab.author_frames import error_words
-from fxlab.checks import items_of, unexpected
+from fxlab.base.author_frames import error_words
+from fxlab.base.checks import items_of, type_error
+from fxlab.base.first_use import pd
 from fxlab.compiler.compiling.compiler import StageFrame
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFrame
 from fxlab.compiler.recording.recorder import Guarded, Recorder
-from fxlab.compiler.scripts.record import COUNTS, OneBlock, Recorded, alone, counts_of, linked
+from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordingContext, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.first_use import pd
-from fxlab.models.running import Inputs, given_arguments
+from fxlab.models.running.running import Inputs, given_arguments
 
 _ACTIVE = threading.Lock()
 
 
 @dataclass(eq=False)
-class PassRecord(OneBlock):
+class PassRecord(RecordingContext):
     """The result of :func:`fxlab.compiler.record_passes`; complete when its block has ended.
 
     Attributes
@@ -150,7 +150,7 @@ def record_passes(
     passes = tuple(dict.fromkeys(given))
     for function in passes:
         if not isinstance(function, FunctionType):
-            raise unexpected("functions", "functions that are written in Python", function)
+            raise type_error("functions", "functions that are written in Python", function)
     record = PassRecord()
     record._inputs, record._functions = inputs, passes
     return record

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.author_frames import author_line, error_words
+from fxlab.base.author_frames import author_line, error_words
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State, joined
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
-from fxlab.models.autocast import AutocastState, autocast_state
+from fxlab.models.running.autocast import AutocastState, autocast_state
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 from fxlab.transformations.inductor_patterns import Attempt, Pattern
 

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.base.heard_calls import Call, Patches
+from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.code.hooks import ahead_of_time_code
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
@@ -20,8 +22,6 @@ from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.compiler.story.story import Story
-from fxlab.heard_calls import Call, Patches
-from fxlab.interrupts import RestoringStack
 
 _COMPILED = "__compiled_fn"
 """The beginning of the names of graphs in the code that Dynamo makes."""

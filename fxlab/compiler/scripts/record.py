@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.author_frames import error_words
+from fxlab.base.author_frames import error_words
+from fxlab.base.first_use import pd
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
@@ -25,9 +26,8 @@ from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recordin
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.compiler.story.story import Story, Told, guards_table, story_table
-from fxlab.first_use import pd
-from fxlab.node_info import module_path, shape_and_dtype, target_text
+from fxlab.compiler.story.story import Story, StoryTables, guards_table, story_table
+from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -35,7 +35,7 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 """The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
-class OneBlock:
+class RecordingContext:
     """A record of one ``with`` block; its fields are there from the beginning of that."""
 
     _function: str
@@ -69,7 +69,7 @@ class OneBlock:
 
 
 @dataclass(eq=False)
-class CompileRecord(OneBlock, Told):
+class CompileRecord(RecordingContext, StoryTables):
     """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
 
     Attributes

@@ -8,7 +8,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
-from fxlab.node_info import outputs_of
+from fxlab.operators.node_info import outputs_of
 from fxlab.tracing.dynamo.hooks import origin_of
 
 

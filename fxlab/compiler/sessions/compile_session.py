@@ -8,23 +8,23 @@ from pathlib import Path
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import unexpected
+from fxlab.base.checks import type_error
+from fxlab.base.first_use import pd
+from fxlab.base.hints import nearest
 from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
 from fxlab.compiler.compiling.capture import CAPTURE
 from fxlab.compiler.recording.recorder import Step
 from fxlab.compiler.sessions.switching import SwitchedCompile
-from fxlab.compiler.story.story import Told, story_table
-from fxlab.first_use import pd
-from fxlab.hints import nearest
-from fxlab.session.turns import in_turn
+from fxlab.compiler.story.story import StoryTables, story_table
+from fxlab.session.session_lock import locked
 from fxlab.transformations import Transformation
-from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
+from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at, not_tried, patterns_table
 from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class CompileSession(SwitchedCompile, Told):
+class CompileSession(SwitchedCompile, StoryTables):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
     It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
@@ -69,7 +69,7 @@ class CompileSession(SwitchedCompile, Told):
         story, number = self._compiled.compiler.first.recorder.story, self.compile_number
         return story_table(story.of([number] if number else []))
 
-    @in_turn
+    @locked
     def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
         self, pass_: Pass | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
@@ -117,20 +117,20 @@ class CompileSession(SwitchedCompile, Told):
         words = "every bit that the model returns and writes is the same as where Dynamo's graphs compute it"
         return Verdict(Status.SAME_BITS, words, None, {})
 
-    @in_turn
+    @locked
     def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell where the patterns of a pass have matched, or nearly; see :meth:`fxlab.Session.explain`."""
         if isinstance(pass_, str) and pass_ in self.unchanged:
             return self._explained_unchanged(pass_)
         return super().explain(pass_)
 
-    @in_turn
+    @locked
     def explain_unchanged(self) -> dict[str, pd.DataFrame]:
         """Return the result of :meth:`explain` for each pass that has changed nothing, if it has any rows."""
         tables = {name: self._explained_unchanged(name) for name in self.unchanged}
         return {name: table for name, table in tables.items() if len(table)}
 
-    @in_turn
+    @locked
     def patterns(self, pass_: Pass | None = None) -> pd.DataFrame:
         """List the patterns of the compiler's passes, as they are registered with this torch.
 
@@ -155,7 +155,7 @@ class CompileSession(SwitchedCompile, Told):
         """
         return patterns_table(self._tried(pass_))
 
-    @in_turn
+    @locked
     def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
@@ -169,7 +169,7 @@ class CompileSession(SwitchedCompile, Told):
         _check_pattern(pattern, tried)
         return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
 
-    @in_turn
+    @locked
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
         self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
@@ -203,7 +203,7 @@ class CompileSession(SwitchedCompile, Told):
         """
         name = node.name if isinstance(node, Node) else node
         if not isinstance(name, str):
-            raise unexpected("node", "a torch.fx.Node or its name", node)
+            raise type_error("node", "a torch.fx.Node or its name", node)
         tried = self._tried(pass_)
         _check_pattern(pattern, tried)
         found = attempts_at(tried, name, pattern)
@@ -214,7 +214,7 @@ class CompileSession(SwitchedCompile, Told):
             return found
         return not_tried(tried, nodes[name], pattern)
 
-    def _tried(self, pass_: Pass | None) -> list[Tried]:
+    def _tried(self, pass_: Pass | None) -> list[PatternAttempts]:
         tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
         if pass_ is None:
             return tried
@@ -226,7 +226,7 @@ class CompileSession(SwitchedCompile, Told):
         entries, off = self._entries(self._switches), self._off(self._switches)
         return explain_unchanged(self._compiled, self._compiled.step(entries, off, name))
 
-    @in_turn
+    @locked
     def generate_code(self) -> None:
         """Let Inductor generate code for the current stack, and put it on top of it, as ``compiled code``.
 
@@ -312,12 +312,12 @@ class CompileSession(SwitchedCompile, Told):
         return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
 
 
-def _check_pattern(pattern: object, tried: list[Tried]) -> None:
+def _check_pattern(pattern: object, tried: list[PatternAttempts]) -> None:
     """Raise the error that says that a name is not that of a pattern; ``None`` stands for all."""
     if pattern is None:
         return
     if not isinstance(pattern, str):
-        raise unexpected("pattern", "the name of a pattern", pattern)
+        raise type_error("pattern", "the name of a pattern", pattern)
     known = {known.name for one in tried for known in one.patterns}
     if pattern not in known:
         hint = nearest(pattern, known) or " session.patterns() lists them."

@@ -9,17 +9,17 @@ from typing import Any
 
 from torch.fx import Node
 
-from fxlab.checks import described, unexpected
+from fxlab.base.checks import describe, type_error
+from fxlab.base.first_use import pd
+from fxlab.base.hints import nearest
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import options_of_passes, values
-from fxlab.first_use import pd
-from fxlab.hints import nearest
 from fxlab.session import Session
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
+from fxlab.session.session_lock import changes_stack, locked
 from fxlab.session.stages import Stages
-from fxlab.session.turns import change, in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
@@ -44,7 +44,7 @@ class SwitchedCompile(Session):
         """The passes that the compiler ran, and that have changed nothing in this graph."""
         return tuple(self._compiled.unchanged)
 
-    @change
+    @changes_stack
     def revert(self, *passes: Pass) -> None:
         """Switch passes off, or all: the model is compiled again without them.
 
@@ -62,7 +62,7 @@ class SwitchedCompile(Session):
         else:
             self._go_to(replace(self._switches, on=self._switches.on & fixed))
 
-    @change
+    @changes_stack
     def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
         """Exclude candidates of a pass: the model is compiled again without these matches.
 
@@ -76,7 +76,7 @@ class SwitchedCompile(Session):
             raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
         super().exclude(pass_, *nodes)
 
-    @change
+    @changes_stack
     def remove(self, pass_: Pass) -> None:
         """Offer a pass no longer; see :meth:`fxlab.Session.remove`.
 
@@ -90,7 +90,7 @@ class SwitchedCompile(Session):
             raise ValueError(f"pass_: {found.name} is a pass of the compiler. {_to_do(found)}")
         super().remove(pass_)
 
-    @change
+    @changes_stack
     def move(self, pass_: Pass, place: int) -> None:
         """Give a pass that was added another place above those of the compiler.
 
@@ -115,7 +115,7 @@ class SwitchedCompile(Session):
             )
         super().move(pass_, place)
 
-    @in_turn
+    @locked
     def options(self) -> pd.DataFrame:
         """List the options of Inductor that switch its passes on and off, with torch's own words for each.
 
@@ -137,7 +137,7 @@ class SwitchedCompile(Session):
         self._check_options()
         return options_table(self._compiled.compiler.settings["options"], dict(self._switches.options))
 
-    @in_turn
+    @locked
     def set_option(self, name: str, value: Any) -> None:
         """Change an option of Inductor: the model is compiled again with it, which can be undone.
 
@@ -264,7 +264,7 @@ def _fixed(pass_: Transformation) -> str:
 def check_option(name: object, value: object) -> str:
     """Return the name of an option as Inductor writes it; raises as :meth:`set_option` does."""
     if not isinstance(name, str):
-        raise unexpected("name", "the name of an option of Inductor", name)
+        raise type_error("name", "the name of an option of Inductor", name)
     known, name = values(), name.replace("-", "_")
     if name not in known:
         hint = nearest(name, known) or " torch._inductor.list_options() has their names."
@@ -273,9 +273,9 @@ def check_option(name: object, value: object) -> str:
         raise ValueError(f"name: {name} cannot be switched here. {why}.")
     now = known[name]
     if isinstance(now, bool) and not isinstance(value, bool):
-        raise TypeError(f"value: {name} is True or False, got {described(value)}.")
+        raise TypeError(f"value: {name} is True or False, got {describe(value)}.")
     if isinstance(now, dict | list | str) and not isinstance(value, type(now)):
-        raise unexpected("value", f"a {type(now).__name__} for {name}", value)
+        raise type_error("value", f"a {type(now).__name__} for {name}", value)
     return name
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxlab.base.heard_calls import Call, Patches, attribute_of
 from fxlab.compiler.story.guard_words import Guard, named
 from fxlab.compiler.story.story import (
     BREAK,
@@ -27,7 +28,6 @@ from fxlab.compiler.story.story import (
     function_name,
     told,
 )
-from fxlab.heard_calls import Call, Patches, attribute_of
 
 _LIMIT = "recompile limit"
 _NUMBER = re.compile(r"^\d+/\d+: ")

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlab.author_frames import is_author_code
+from fxlab.base.author_frames import is_author_code
+from fxlab.base.first_use import pd
 from fxlab.compiler.story.guard_words import Guard
-from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak
 
 COMPILE, RECOMPILE, DISCARD = "compile", "recompile", "discard"
@@ -109,7 +109,7 @@ def story_table(events: Iterable[Event]) -> pd.DataFrame:
     return table.astype({"seconds": "float64"})
 
 
-class Told(ABC):
+class StoryTables(ABC):
     """A compile, or several, of which Dynamo's story is known."""
 
     @abstractmethod

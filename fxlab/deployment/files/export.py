@@ -7,11 +7,11 @@ from typing import overload
 
 from torch.export import ExportedProgram
 
-from fxlab.checks import file_to_write, flag
+from fxlab.base.checks import file_to_write, require_bool
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import SUFFIXES, exported, missing_package, write_file
-from fxlab.sources import SessionLike, checked_session, inputs_or_examples
+from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.validation import Verdict
 from fxlab.validation.arguments import check_runs
 
@@ -107,8 +107,8 @@ def export(
     target = Path("program.pt2") if path is None else file_to_write(path, "path")
     if target.suffix not in SUFFIXES:
         raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {str(path)!r}.")
-    flag(dynamic, "dynamic")
-    flag(check, "check")
+    require_bool(dynamic, "dynamic")
+    require_bool(check, "check")
     if missing := missing_package(target.suffix):
         raise ImportError(f"{missing}.")
     transformed = checked.graph_module

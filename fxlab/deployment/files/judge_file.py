@@ -10,8 +10,8 @@ from torch.fx import GraphModule
 
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import read_file
-from fxlab.models.running import Inputs
-from fxlab.sources import SessionLike, inputs_or_examples
+from fxlab.front_desk.sources import SessionLike, inputs_or_examples
+from fxlab.models.running.running import Inputs
 from fxlab.validation import Reference
 from fxlab.validation.verdicts.comparison import Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Versions, judged, judged_by_bits

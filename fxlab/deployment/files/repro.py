@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import file_to_write
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs, call_arguments
-from fxlab.node_info import attribute_at
-from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, is_session, resolved
+from fxlab.base.checks import file_to_write
+from fxlab.front_desk.sources import Model, graph_of, inputs_of, inputs_or_examples, is_session, resolved
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import Inputs, call_arguments
+from fxlab.operators.node_info import attribute_at
 from fxlab.validation.arguments import check_runs
 
 _MOST_INSIDE = 200_000

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.modes import Requirement
-from fxlab.models.running import Inputs, placeholder_values, run
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.modes import Requirement
+from fxlab.models.running.running import Inputs, placeholder_values, run
 from fxlab.operators import describes
 from fxlab.transformations import LintAndRecompile, RemoveDeadCode, compose
 from fxlab.validation.outputs.computed_tensors import observed
-from fxlab.values.nested import REFUSAL, Path, map_tensors, name_of_part, parted, put_together
+from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, name_of_part, unflatten_objects
 from fxlab.values.tensors import tensors_by_path
 
 
@@ -38,7 +38,7 @@ class Rebuilt:
     """The target of a node that puts an input together from its tensors."""
 
     parts: Any
-    """Its parts, as :func:`parted` returns them."""
+    """Its parts, as :func:`flatten_objects` returns them."""
     only_reads = True
 
     @property
@@ -48,7 +48,7 @@ class Rebuilt:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Return the input."""
         left = iter(tensors)
-        return put_together(map_tensors(lambda *_: next(left), self.parts))
+        return unflatten_objects(map_tensors(lambda *_: next(left), self.parts))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _flatten_inputs(graph: Graph, values: dict[str, Any]) -> tuple[list[torch.Te
             return tensor.new_empty(0)
 
         with graph.inserting_before(old):
-            parts = map_tensors(take, parted(value))
+            parts = map_tensors(take, flatten_objects(value))
         if isinstance(value, torch.Tensor):
             new[0].meta = dict(old.meta)
             old.replace_all_uses_with(new[0])

@@ -16,9 +16,9 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule, Node
 
 from fxlab.deployment.files.tensor_graph import TensorGraph
-from fxlab.models.running import gradients_for
-from fxlab.models.safe_code import is_written_otherwise
-from fxlab.node_info import dtype_name
+from fxlab.models.graph_modules.safe_code import is_written_otherwise
+from fxlab.models.running.running import gradients_for
+from fxlab.operators.node_info import dtype_name
 
 SUFFIXES = (".pt2", ".onnx")
 _LOGGERS = (

@@ -3,7 +3,7 @@
 from torch import fx
 
 from fxlab.graphs.unfolded import held_by, to_look_at, unfolded
-from fxlab.models.input_order import after_inputs
+from fxlab.models.graph_modules.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
 
 CHANGES = ("added", "removed", "changed", "rewired")

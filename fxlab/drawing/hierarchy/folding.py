@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.bookkeeping import GUARDS, ORDER, RESULTS, SIZES, Bookkeeping
+from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, ORDER, RESULTS, SIZES, AuxiliaryNodes
 from fxlab.drawing.hierarchy.placement import BACKWARD
-from fxlab.node_info import known_result, parameters_in, short_name
+from fxlab.operators.node_info import known_result, parameters_in, short_name
 
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
@@ -75,7 +75,7 @@ def hoist_single_nodes(draft: Draft) -> None:
             draft.owners[node] = child.owners.get(node, child)
 
 
-def fold_bookkeeping(draft: Draft, found: Bookkeeping) -> bool:
+def fold_bookkeeping(draft: Draft, found: AuxiliaryNodes) -> bool:
     """Fold the nodes of each group that only serve others; tell whether all nodes in the group are such."""
     inner = [child for child in draft.children if isinstance(child, Draft)]
     are_whole = [fold_bookkeeping(child, found) for child in inner]
@@ -98,7 +98,7 @@ def fold_bookkeeping(draft: Draft, found: Bookkeeping) -> bool:
     return False
 
 
-def _hosted(draft: Draft, serving: Sequence[fx.Node], found: Bookkeeping) -> dict[fx.Node, list[fx.Node]]:
+def _hosted(draft: Draft, serving: Sequence[fx.Node], found: AuxiliaryNodes) -> dict[fx.Node, list[fx.Node]]:
     """Return the nodes that are drawn with an input that they alone are made of, or with the output."""
     ends = {child: child.op for child in draft.children if isinstance(child, fx.Node)}
     inputs = [node for node, op in ends.items() if op == "placeholder"]
@@ -116,7 +116,7 @@ def _hosted(draft: Draft, serving: Sequence[fx.Node], found: Bookkeeping) -> dic
 
 
 def _made_of(
-    kind: str, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], found: Bookkeeping
+    kind: str, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], found: AuxiliaryNodes
 ) -> Sequence[fx.Node]:
     """Return the input that nodes are made of, if there is one; sizes and checks are drawn with any."""
     read = {source: None for node in nodes for source in node.all_input_nodes}

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
+from fxlab.base.garbage import without_collecting
+from fxlab.drawing.hierarchy.auxiliary_nodes import AuxiliaryNodes
 from fxlab.drawing.hierarchy.columns import BACK, FORWARD, UPDATE, columns_of, fold_loose
 from fxlab.drawing.hierarchy.folding import (
     Draft,
@@ -28,8 +29,7 @@ from fxlab.drawing.hierarchy.folding import (
     segment_long_lists,
 )
 from fxlab.drawing.hierarchy.placement import BACKWARD, CALLS, RECOMPUTED, Placement
-from fxlab.garbage import without_collecting
-from fxlab.node_info import elements_of_parameter, parameters_of, short_name
+from fxlab.operators.node_info import elements_of_parameter, parameters_of, short_name
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
 
@@ -245,7 +245,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         root, folded = _plant(graph_module.graph, placement)
         # First, as later steps count and compare the children of groups.
         hoist_single_nodes(root)
-        found = Bookkeeping(graph_module, placement.modules)
+        found = AuxiliaryNodes(graph_module, placement.modules)
         fold_bookkeeping(root, found)
         wiring = fold_repeats(root, placement.modules, marks)
         fold_equal_nodes(root, placement.modules)

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from torch import fx, nn
 
 from fxlab.graphs.unfolded import PLACE, BodyPlace
-from fxlab.models.containers import is_container
-from fxlab.node_info import (
+from fxlab.models.graph_modules.containers import is_container
+from fxlab.operators import computes
+from fxlab.operators.node_info import (
     bare_class_name,
     is_backward,
     module_stack,
@@ -21,7 +22,6 @@ from fxlab.node_info import (
     stack_entry,
     state_path,
 )
-from fxlab.operators import computes
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")

@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.bookkeeping import GUARDS, MASK, ORDER, RESULTS
+from fxlab.base.units import counted, short_count
+from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, MASK, ORDER, RESULTS
 from fxlab.drawing.hierarchy.folding import NUMBERED
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.hierarchy.placement import BACKWARD
 from fxlab.graphs.unfolded import bare_name
-from fxlab.node_info import result_text, short_name, state_path, target_text
-from fxlab.units import counted, short_count
+from fxlab.operators.node_info import result_text, short_name, state_path, target_text
 
 MOST_RESULTS = 4
 """Of results that a graph returns by name, the box of the output names so many."""

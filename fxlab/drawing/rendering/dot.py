@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 from graphviz.quoting import quote
 
+from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
@@ -36,7 +37,6 @@ from fxlab.drawing.rendering.palette import (
 from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays.overlay import Overlay
-from fxlab.units import with_unit
 
 POINTS = 72.0
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from fxlab.base.units import counted, with_unit
 from fxlab.drawing.hierarchy.hierarchy import Leaf
 from fxlab.drawing.rendering.paint import Legend, kind_colours, kind_words
 from fxlab.drawing.rendering.palette import SAVED
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.node_info import result_text, value_rows
-from fxlab.units import counted, with_unit
+from fxlab.operators.node_info import result_text, value_rows
 
 ALIKE, DTYPE, BYTES = "alike", "dtype", "bytes"
 STYLES = ALIKE, DTYPE, BYTES

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.rendering.typography import shorten
 from fxlab.drawing.view import View
 from fxlab.overlays.overlay import Overlay, Value
-from fxlab.units import with_unit
 
 LONGEST_WORDS = 30
 """Characters of a line of the legend."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.base.units import counted
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
 from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.tracing.torch_private import FakeTensor
-from fxlab.units import counted
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 from torch.fx import GraphModule
 from torch.utils.checkpoint import checkpoint
 
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.safe_code import protect
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.safe_code import protect
 
 
 def runnable(graph_module: GraphModule) -> Callable[..., Any]:

@@ -8,12 +8,12 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.containers import close_containers
-from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.naming import give_naming, new_naming
-from fxlab.models.safe_code import SafeCodeGen, protect
-from fxlab.node_info import model_path
-from fxlab.torch_private import pytree
+from fxlab.base.torch_private import pytree
+from fxlab.models.graph_modules.containers import close_containers
+from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.graph_modules.safe_code import SafeCodeGen, protect
+from fxlab.operators.node_info import model_path
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, TraceReport
 from fxlab.tracing.shapes.held_inputs import hold_inputs, hold_mode

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fxlab.torch_private import HigherOrderOperator, OpOverload
+from fxlab.base.torch_private import HigherOrderOperator, OpOverload
 
 _TENSOR = re.compile(r"(weight|tensor)_\d+")
 _TENSORS = re.compile(rf"data/(weights|constants)/{_TENSOR.pattern}")

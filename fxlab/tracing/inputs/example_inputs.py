@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from fxlab.checks import names_in
+from fxlab.base.checks import names_in
 from fxlab.tracing.inputs.input_makers import InputMaker, Places
 from fxlab.tracing.inputs.input_names import MAKERS, Make, alternatives
 from fxlab.tracing.inputs.input_trials import first_that_runs, why_refused

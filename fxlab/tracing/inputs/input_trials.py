@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.model_state import state_kept
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.state.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.messages import torch_logs_silent
 from fxlab.tracing.model_code.attributes import has_data

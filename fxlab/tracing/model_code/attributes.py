@@ -13,7 +13,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
-from fxlab.checks import described
+from fxlab.base.checks import describe
 from fxlab.tracing.model_code.model_files import file_of
 
 _SHARDING = ("torch.distributed.fsdp", "torch.distributed._composable")
@@ -33,7 +33,7 @@ def check_is_module(model: object) -> None:
         is_traced = "graph_module" in dir(model)  # a session makes its own when it is read
         advice = "Its graph is model.graph_module" if is_traced else "Load or build the model first"
         raise TypeError(
-            f"model: expected a torch.nn.Module, got {described(model)}"
+            f"model: expected a torch.nn.Module, got {describe(model)}"
             f"{', which is traced already' if is_traced else ''}. {advice}."
         )
 
@@ -42,7 +42,7 @@ def refuse_torch_script(model: object, name: str) -> None:
     """Raise the ``TypeError`` for objects of ``torch.jit``, whose graph is not a ``torch.fx`` graph."""
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise TypeError(
-            f"{name}: expected a module in Python, got {described(model)}, which torch.jit made and "
+            f"{name}: expected a module in Python, got {describe(model)}, which torch.jit made and "
             "whose graph is none "
             "of torch.fx. Give the module that it was made of."
         )
@@ -79,7 +79,7 @@ def _check_hides_no_method(module: nn.Module, path: str) -> None:
     for name in _FINDING.intersection((*vars(module), *module._modules.keys())):
         if not callable(value := getattr(module, name)) or isinstance(value, nn.Module):
             raise ValueError(
-                f"model: the attribute self.{name} of {path or type(module).__name__} ({described(value)}) "
+                f"model: the attribute self.{name} of {path or type(module).__name__} ({describe(value)}) "
                 f"hides the method {name}() of torch.nn.Module, by which others find what is in a module. "
                 "Give the attribute another name."
             )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.interrupts import RestoringStack
+from fxlab.base.interrupts import RestoringStack
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.holders import put_name
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxlab.garbage import is_frozen
+from fxlab.base.garbage import is_frozen
 from fxlab.values.nested import tensors_inside
 
 

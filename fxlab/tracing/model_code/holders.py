@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import ABSENT, set_name
+from fxlab.base.exchanged import ABSENT, set_name
 from fxlab.values.containers import contents_by_key, fill, is_a, is_same, slots_of
 
 Environ: type[Any] = type(os.environ)

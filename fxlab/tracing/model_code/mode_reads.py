@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.exchanged import exchanged, instead
-from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.models.graph_modules.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.idle_reads import decides_nothing
 from fxlab.values.nested import REFUSAL
@@ -55,7 +55,7 @@ class ModeReads:
         def delete(module: nn.Module) -> None:
             del vars(module)["training"]
 
-        with exchanged(nn.Module, {"training": instead(property(read, write, delete))}):
+        with patched_functions(nn.Module, {"training": instead(property(read, write, delete))}):
             yield
 
     @contextmanager

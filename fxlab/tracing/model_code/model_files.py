@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.exchanged import Make, exchanged
-from fxlab.models.python_read import OF_OTHERS, classes_of
+from fxlab.base.exchanged import Make, patched_functions
+from fxlab.models.state.python_read import OF_OTHERS, classes_of
 from fxlab.values.containers import is_a
 
 PYTHONS = sys.stdlib_module_names - {"__main__"}
@@ -85,7 +85,7 @@ def exchanged_in(
     for owner in owners:
         names = {name: makes[id(value)] for name, value in names_in(owner).items() if id(value) in makes}
         if names:
-            yield exchanged(owner, names)
+            yield patched_functions(owner, names)
 
 
 def package_of(name: Any) -> str:

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fxlab.exchanged import exchanged, instead
-from fxlab.interrupts import RestoringStack
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.base.interrupts import RestoringStack
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
 from fxlab.tracing.torch_private import FakeTensor
@@ -35,13 +35,14 @@ _ATTENTION = functional.scaled_dot_product_attention
 def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     """Put functions that know symbolic numbers into the files that a model is written in."""
     seeing = (
-        exchanged(file, {n: instead(v) for n, v in _own_names(file).items()}) for file in files_of(model)
+        patched_functions(file, {n: instead(v) for n, v in _own_names(file).items()})
+        for file in files_of(model)
     )
     of_torch = (
-        exchanged(functional, {_ATTENTION.__name__: instead(_attention)}),
-        exchanged(torch.Size, {"numel": instead(math.prod)}),
-        exchanged(torch.SymBool, {"__eq__": _equal}),
-        exchanged(torch.SymInt, {"__hash__": _hash}),
+        patched_functions(functional, {_ATTENTION.__name__: instead(_attention)}),
+        patched_functions(torch.Size, {"numel": instead(math.prod)}),
+        patched_functions(torch.SymBool, {"__eq__": _equal}),
+        patched_functions(torch.SymInt, {"__hash__": _hash}),
     )
     with RestoringStack(*of_torch, *seeing):
         yield

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.exchanged import __file__ as exchanged_file
-from fxlab.exchanged import exchanged, instead
-from fxlab.interrupts import RestoringStack
-from fxlab.models.settings import GRADIENTS, Setting, of_environment
+from fxlab.base.exchanged import __file__ as exchanged_file
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.state.settings import GRADIENTS, Setting, of_environment
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
 from fxlab.tracing.model_code.source_lines import is_model_code, is_of_modules, where_asked
 from fxlab.values.containers import is_a
@@ -90,8 +90,8 @@ class SettingReads:
 
         return (
             # A descriptor and `__getattr__` read these flags: there is no function to exchange.
-            exchanged(_FLAG, {"__get__": lambda get: functools.partial(flag, get)}),
-            exchanged(_MATMUL, {"__getattr__": lambda get: functools.partial(flag_of_matmul, get)}),
+            patched_functions(_FLAG, {"__get__": lambda get: functools.partial(flag, get)}),
+            patched_functions(_MATMUL, {"__getattr__": lambda get: functools.partial(flag_of_matmul, get)}),
         )
 
     def _is_asked_by_model(self) -> bool:
@@ -188,7 +188,7 @@ class OutsideReads:
         noted |= {id(read): self._noted(name, read, self.files) for name, read in own.items()}
         makes = {read: instead(note) for read, note in noted.items()}
         reads = exchanged_in((time, os, random, io, builtins, *self._files), makes)
-        variables = exchanged(type(os.environ), {"__getitem__": self._variable})
+        variables = patched_functions(type(os.environ), {"__getitem__": self._variable})
         named = {name: f"torch.Generator.{name}" for name in _SEEDING}
         # Torch's own code puts states back, as a checkpoint does, but seeds on behalf of the model alone.
         seeds = {
@@ -196,7 +196,7 @@ class OutsideReads:
             for name, full in named.items()
         }
         seeds["initial_seed"] = functools.partial(self._noted, "initial_seed", known=self.numbers)
-        with RestoringStack(*reads, variables, exchanged(torch._C.Generator, seeds)):
+        with RestoringStack(*reads, variables, patched_functions(torch._C.Generator, seeds)):
             yield
 
     def _noted(

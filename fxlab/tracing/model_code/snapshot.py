@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.model_state import is_generator, is_used_up
+from fxlab.models.state.model_state import is_generator, is_used_up
 from fxlab.tracing.model_code.holders import (
     MOST_SEARCHED,
     Environ,

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.author_frames import is_installed
-from fxlab.exchanged import ABSENT
-from fxlab.models.model_state import SavedTensor, has_values
-from fxlab.models.python_read import attributes_of, classes_of, python_named
+from fxlab.base.author_frames import is_installed
+from fxlab.base.exchanged import ABSENT
+from fxlab.models.state.model_state import SavedTensor, has_values
+from fxlab.models.state.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.holders import Environ, Slots
 from fxlab.tracing.model_code.model_files import file_of, files_around, is_apart, names_in
 from fxlab.tracing.model_code.snapshot import Snapshot

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.model_state import METHODS, copy_of_generator, generator_state, is_generator, is_used_up
+from fxlab.models.state.model_state import (
+    METHODS,
+    copy_of_generator,
+    generator_state,
+    is_generator,
+    is_used_up,
+)
 from fxlab.values.containers import (
     contents,
     contents_by_key,

@@ -12,8 +12,8 @@ import torch
 from torch.fx.node import has_side_effect
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fxlab.exchanged import exchanged
-from fxlab.models.autocast import AutocastState, autocast_state
+from fxlab.base.exchanged import patched_functions
+from fxlab.models.running.autocast import AutocastState, autocast_state
 from fxlab.values.nested import REFUSAL
 
 
@@ -36,7 +36,7 @@ class AutocastUse:
             self.depends |= autocast_state() == around
             return result
 
-        with exchanged(torch.autocast, {"__enter__": lambda enter: partial(entered, enter)}):
+        with patched_functions(torch.autocast, {"__enter__": lambda enter: partial(entered, enter)}):
             yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from fxlab.torch_private import pytree
+from fxlab.base.torch_private import pytree
 from fxlab.tracing.recording.bodies import RecordedBody
 
 DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.exchanged import Make, exchanged
-from fxlab.tracing.recording.run import Run
+from fxlab.base.exchanged import Make, patched_functions
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 
 _is_on = torch.is_grad_enabled  # another stands under this name while a model is recorded
 
 
 @contextmanager
-def gradients_turned_on_seen(run: Run) -> Iterator[None]:
+def gradients_turned_on_seen(run: RecordingState) -> Iterator[None]:
     """Turn gradients on in the graph where the model does, and restore the mode after that.
 
     A graph is recorded with gradients on, and may run without them. Regions without gradients need no such
@@ -45,11 +45,11 @@ def gradients_turned_on_seen(run: Run) -> Iterator[None]:
         "__enter__": lambda enter: partial(entered, enter),
         "__exit__": lambda leave: partial(left, leave),
     }
-    with exchanged(torch.enable_grad, makes), exchanged(torch.set_grad_enabled, makes):
+    with patched_functions(torch.enable_grad, makes), patched_functions(torch.set_grad_enabled, makes):
         yield
 
 
-def _recorded(run: Run, function: Callable[..., Any], *args: Any) -> Node:
+def _recorded(run: RecordingState, function: Callable[..., Any], *args: Any) -> Node:
     run.conditions.hold_decisions()
     with run.unseen():
         run.recording.add(Call("call_function", function, args, {}), None, False, impure=True)

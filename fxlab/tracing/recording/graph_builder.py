@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fxlab.models.collectives import exchanges
+from fxlab.models.parallel.collectives import exchanges
 from fxlab.operators import computes, draws_random_numbers, may_alias
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
@@ -38,7 +38,7 @@ from fxlab.tracing.shapes.symbolic_sizes import (
 )
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.tracing.torch_private import FakeTensor
-from fxlab.values.nested import Path, steps_of, taken, tensors_inside
+from fxlab.values.nested import Path, add_getitem, steps_of, tensors_inside
 from fxlab.values.tensors import is_floating
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
@@ -350,7 +350,7 @@ class Recording:
         """Return the node of a part of a node's result."""
         for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
-                part = taken(node, step)
+                part = add_getitem(node, step)
             part.meta = {k: v for k, v in node.meta.items() if k != "val"}
             if node in self._without_grad:
                 self._without_grad.add(part)

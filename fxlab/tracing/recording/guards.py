@@ -12,8 +12,8 @@ import torch
 from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
 
-from fxlab.models.autocast import AutocastState
-from fxlab.models.settings import Setting, require_settings
+from fxlab.models.running.autocast import AutocastState
+from fxlab.models.state.settings import Setting, require_settings
 from fxlab.operators.tensor_reads import NUMBER_OF, TEXT_READS
 from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.findings import Found
@@ -33,7 +33,7 @@ from fxlab.tracing.recording.torch_calls import Call, as_call, name_of
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
-from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread
+from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread
 from fxlab.values.nested import (
     REFUSAL,
     PartOf,
@@ -60,7 +60,7 @@ class Conditions:
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         self._dimensions_held, self._most_dims = False, dict[Node, int]()
-        self._unread: list[tuple[Node, Path, Uncounted]] = []
+        self._unread: list[tuple[Node, Path, ListOfUnknownLength]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.

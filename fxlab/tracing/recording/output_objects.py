@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import base_types
 
-from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
+from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread, items_of
 
 _PLAIN = (type(None), *base_types)
 
@@ -80,7 +80,7 @@ def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]
             return argument_of(value)
         if isinstance(value, (*_PLAIN, Node)):
             return value
-        if isinstance(value, Uncounted):
+        if isinstance(value, ListOfUnknownLength):
             return value.node if is_unread(value) else build(items_of(value))
         if type(value) in (list, tuple):
             return type(value)(build(item) for item in value)
@@ -140,7 +140,9 @@ def _makes_more_than_fields(value: Any) -> bool:
 
 def _holds_numbers(value: Any) -> bool:
     """Tell whether a tensor, a symbolic number or a node that gives one is inside."""
-    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node | Uncounted):
+    if isinstance(
+        value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node | ListOfUnknownLength
+    ):
         return True
     if isinstance(value, list | tuple | set):
         return any(map(_holds_numbers, value))

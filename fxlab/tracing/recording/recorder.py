@@ -12,9 +12,9 @@ import torch
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import python_generators
-from fxlab.models.python_read import asks_for_tensors
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.state.model_state import python_generators
+from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
@@ -55,7 +55,7 @@ from fxlab.tracing.recording.handlers.transforms import (
     vmap_seen,
 )
 from fxlab.tracing.recording.input_changes import changed_inputs
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
@@ -67,7 +67,7 @@ HANDLERS: tuple[Handler, ...] = (
 )  # fmt: skip
 """Tried in this order on each call that torch shows; a call without an answer is made and recorded."""
 
-HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
+HIDDEN_CALLS: tuple[Callable[[RecordingState], AbstractContextManager[None]], ...] = (
     modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
     flex_attention_seen, saved_tensors_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
     addresses_of_storages_seen, storages_seen, arrays_seen, lists_seen,
@@ -81,7 +81,7 @@ class Recorder(TorchFunctionMode):
     Tensors stay tensors (fake or real) all the while, so the model's own Python runs as it always does.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordingState) -> None:
         super().__init__()
         self._run = run
         run.mode = self
@@ -109,7 +109,7 @@ class Recorder(TorchFunctionMode):
                 raise
 
 
-def _answer(run: Run, call: TorchCall) -> Any:
+def _answer(run: RecordingState, call: TorchCall) -> Any:
     for handle in HANDLERS:
         if (answer := handle(run, call)) is not PASSED_ON:
             return answer
@@ -117,7 +117,7 @@ def _answer(run: Run, call: TorchCall) -> Any:
 
 
 def record(
-    run: Run, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
+    run: RecordingState, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
 ) -> None:
     """Run a model once, and make a graph of its calls.
 
@@ -177,7 +177,9 @@ def record(
     recording.remove_unused()
 
 
-def _make_placeholders(run: Run, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
+def _make_placeholders(
+    run: RecordingState, arguments: tuple[Argument, ...], values: Mapping[str, Any]
+) -> None:
     # Only parameters at the end of a signature can have a default.
     ordered = sorted(arguments, key=lambda a: a.by_keyword and len(a.placeholder_default))
     last = max((i for i, a in enumerate(ordered) if not a.placeholder_default), default=-1)
@@ -193,7 +195,7 @@ def _make_placeholders(run: Run, arguments: tuple[Argument, ...], values: Mappin
         run.conditions.require_structure(node, argument.name, argument.value)
 
 
-def _write_replaced_buffers(run: Run, buffers: Mapping[str, torch.Tensor]) -> None:
+def _write_replaced_buffers(run: RecordingState, buffers: Mapping[str, torch.Tensor]) -> None:
     """Copy tensors by which the model has replaced buffers into these buffers."""
     recording = run.recording
     for name, now in run.model.named_buffers():

@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from fxlab.interrupts import InterruptsHeld
-from fxlab.models.autocast import UnderAutocast, autocast_state
-from fxlab.models.settings import function_modes_hidden
+from fxlab.base.interrupts import InterruptsHeld
+from fxlab.models.running.autocast import UnderAutocast, autocast_state
+from fxlab.models.state.settings import function_modes_hidden
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.mode_reads import ModeReads
@@ -49,7 +49,7 @@ class StateWrittenError(Exception):
         self.names = names
 
 
-class Run:
+class RecordingState:
     """The state of a run while a model is recorded, which the handlers of its calls share.
 
     ``twin``: runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from fxlab.interrupts import RestoringStack, when_entered
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import generators_kept, seed_generators
+from fxlab.base.interrupts import RestoringStack, when_entered
+from fxlab.models.running.running import generators_kept, seed_generators
+from fxlab.models.state.model_state import state_kept
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors
 from fxlab.tracing.findings import Found
 from fxlab.tracing.leaf_modules import LeafModules
@@ -29,7 +29,7 @@ from fxlab.tracing.recording.handlers.modules import hooks_of
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
-from fxlab.tracing.recording.run import Run, StateWrittenError
+from fxlab.tracing.recording.run import RecordingState, StateWrittenError
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
 from fxlab.tracing.shapes.condition_text import size_texts_marked
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
@@ -41,7 +41,7 @@ from fxlab.tracing.torch_private import enable_python_dispatcher
 
 
 @dataclass(frozen=True)
-class Rung:
+class TraceStrategy:
     """A way to record a model."""
 
     name: str
@@ -77,18 +77,18 @@ class Rung:
 
 
 LADDER = (
-    Rung(DYNAMIC),
-    Rung(DATA, with_data=True),
-    Rung(WHOLE, with_data=True, parts={}),
-    Rung(REAL, dynamic=False, is_real=True),
+    TraceStrategy(DYNAMIC),
+    TraceStrategy(DATA, with_data=True),
+    TraceStrategy(WHOLE, with_data=True, parts={}),
+    TraceStrategy(REAL, dynamic=False, is_real=True),
 )
 """From the way that gives the most general graph down to the one that records the most models."""
-FIXED_LADDER = (Rung(FIXED, dynamic=False), LADDER[-1])
+FIXED_LADDER = (TraceStrategy(FIXED, dynamic=False), LADDER[-1])
 """The ways to record a model for the sizes of its inputs alone."""
 
 
 def record_on(
-    rung: Rung,
+    rung: TraceStrategy,
     model: nn.Module,
     around: Surroundings,
     arguments: tuple[Argument, ...],
@@ -97,7 +97,7 @@ def record_on(
     gradients: bool,
     training: bool | None = None,
     expected: RecordedNodes | None = None,
-) -> Run:
+) -> RecordingState:
     """Record a model; the model and the Python around it are left as they were.
 
     ``around``: that Python. ``leaves``: which modules are one node each. ``gradients``: whether to run it
@@ -126,7 +126,7 @@ def record_on(
 
 
 def _on_fake_tensors(
-    rung: Rung,
+    rung: TraceStrategy,
     model: nn.Module,
     around: Surroundings,
     arguments: tuple[Argument, ...],
@@ -134,7 +134,7 @@ def _on_fake_tensors(
     gradients: bool,
     training: bool | None,
     expected: RecordedNodes | None,
-) -> Run:
+) -> RecordingState:
     fakes = FakeInputs(
         arguments,
         dynamic=rung.dynamic,
@@ -162,7 +162,7 @@ def _on_fake_tensors(
             put_back_after(around, fakes.mode) as changed,
             RestoringStack(*entered),
         ):
-            run = Run(
+            run = RecordingState(
                 fake_twin(model, fakes.mode, training),
                 leaves,
                 fakes,
@@ -189,13 +189,13 @@ def _on_fake_tensors(
 
 
 def _on_real_tensors(
-    rung: Rung,
+    rung: TraceStrategy,
     model: nn.Module,
     around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
     gradients: bool,
-) -> Run:
+) -> RecordingState:
     fakes = FakeInputs(arguments, dynamic=False)
     one_thread, made = OneThread(), TensorsMade()
     real = RealTensors(fakes, one_thread)
@@ -205,7 +205,7 @@ def _on_real_tensors(
     entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
     kept = state_kept(model, others=around.tensors), put_back_after(around)
     with kept[0], kept[1] as changed, RestoringStack(*entered):
-        run = Run(
+        run = RecordingState(
             real.twin_of(model),
             leaves,
             fakes,

@@ -13,13 +13,13 @@ import sympy
 import torch
 from sympy.logic.boolalg import BooleanAtom
 
-from fxlab.torch_private import OpOverload
+from fxlab.base.torch_private import OpOverload
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
 from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.size_cache import SizeWork
-from fxlab.tracing.shapes.uncounted_lists import Uncounted
+from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength
 from fxlab.tracing.torch_private import (
     FakeTensor,
     GuardOnDataDependentSymNode,
@@ -32,7 +32,7 @@ from fxlab.tracing.torch_private import (
 )
 
 _REMAINDERS = (functions.Mod, functions.PythonMod)
-_COUNTING = tuple(getattr(read, "__code__", None) for read in (FakeTensor.tolist, Uncounted.read))
+_COUNTING = tuple(getattr(read, "__code__", None) for read in (FakeTensor.tolist, ListOfUnknownLength.read))
 """Where it is asked how many numbers there are in a tensor."""
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import exchanged, instead
-from fxlab.torch_private import HigherOrderOperator, OpOverload
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.base.torch_private import HigherOrderOperator, OpOverload
 from fxlab.tracing.bound_inputs import is_meta_cpu
 from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.model_code.threads import OneThread
@@ -121,7 +121,7 @@ def fakes_hidden() -> Iterator[None]:
     Code outside of torch reaches their class as ``torch._subclasses.FakeTensor``.
     """
     hidden = _UnlessAsked("FakeTensor", (), {})
-    with exchanged(torch._subclasses, {"FakeTensor": instead(hidden)}):
+    with patched_functions(torch._subclasses, {"FakeTensor": instead(hidden)}):
         yield
 
 

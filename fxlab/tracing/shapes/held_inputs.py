@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
+from fxlab.models.graph_modules.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.shapes.condition_text import condition_text

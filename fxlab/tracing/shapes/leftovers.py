@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.interrupts import InterruptsHeld
-from fxlab.models.settings import put_settings_back, settings_now
+from fxlab.base.interrupts import InterruptsHeld
+from fxlab.models.state.settings import put_settings_back, settings_now
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.torch_private import FakeTensor, FakeTensorMode

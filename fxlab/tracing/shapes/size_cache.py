@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from fxlab.exchanged import exchanged
+from fxlab.base.exchanged import patched_functions
 from fxlab.tracing.torch_private import ShapeEnv, SymNode, functions
 
 _REMEMBERED = (
@@ -106,7 +106,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
 
     makes = {name: partial(remembered, name) for name in _REMEMBERED}
     # They ask of which environment a number is, so that other threads do not mind.
-    with exchanged(SymNode, {**makes, "mod": _remainder}, for_all=True):
+    with patched_functions(SymNode, {**makes, "mod": _remainder}, for_all=True):
         yield
 
 

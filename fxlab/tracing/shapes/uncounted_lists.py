@@ -21,7 +21,7 @@ Count = Callable[[Any], bool]
 """Fixes the size that says how many items there are; tells whether it is the model that has read them."""
 
 
-class Uncounted:
+class ListOfUnknownLength:
     """A list or tuple that notices when Python reads it.
 
     ``node``: its node. ``size``: the number of its items, or the list that has as many. ``parted``: the
@@ -46,7 +46,7 @@ class Uncounted:
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         for each in (self, *args):
-            if isinstance(each, Uncounted):
+            if isinstance(each, ListOfUnknownLength):
                 each.read()
         return method(self, *args, **kwargs)
 
@@ -61,24 +61,24 @@ def _readers(kind: type) -> dict[str, Any]:
     return {name: _reading(method) for name, method in methods.items() if callable(method)}
 
 
-class _List(Uncounted, list[Any]):
+class _List(ListOfUnknownLength, list[Any]):
     vars().update(_readers(list))
 
 
-class _Tuple(Uncounted, tuple[Any, ...]):
+class _Tuple(ListOfUnknownLength, tuple[Any, ...]):
     vars().update(_readers(tuple))
 
 
-def uncounted(items: list[Any] | tuple[Any, ...], size: Any, count: Count) -> Uncounted:
+def uncounted(items: list[Any] | tuple[Any, ...], size: Any, count: Count) -> ListOfUnknownLength:
     """Return a list or tuple that calls ``count`` with its size before Python reads it."""
     result = _List(items) if isinstance(items, list) else _Tuple(items)
     result.size, result._count = size, count
     return result
 
 
-def is_unread(value: Any) -> TypeGuard[Uncounted]:
+def is_unread(value: Any) -> TypeGuard[ListOfUnknownLength]:
     """Tell whether a value is a list of which Python knows neither the length nor an item."""
-    return isinstance(value, Uncounted) and value._count is not None
+    return isinstance(value, ListOfUnknownLength) and value._count is not None
 
 
 def items_of(value: Any) -> Any:
@@ -88,7 +88,7 @@ def items_of(value: Any) -> Any:
 
 def all_read(value: Any) -> Any:
     """Return arguments of a call which goes through the lists among them."""
-    if isinstance(value, Uncounted):
+    if isinstance(value, ListOfUnknownLength):
         value.read()
         return items_of(value)
     if type(value) in (list, tuple):
@@ -98,7 +98,7 @@ def all_read(value: Any) -> Any:
 
 def uncounted_result(
     name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], count: Count
-) -> Uncounted | torch.Tensor | None:
+) -> ListOfUnknownLength | torch.Tensor | None:
     """Return the result of a call if nothing in it goes through a list, or ``None``.
 
     ``name``: the name of the call. ``args``, ``kwargs``: its arguments, with fake tensors. ``count``: called
@@ -115,7 +115,7 @@ def uncounted_result(
     return None
 
 
-def _numbers_in(tensor: torch.Tensor, count: Count) -> Uncounted | None:
+def _numbers_in(tensor: torch.Tensor, count: Count) -> ListOfUnknownLength | None:
     is_whole = not (is_floating(tensor) or tensor.dtype == torch.bool)
     if not isinstance(tensor, FakeTensor) or not tensor.dim() or not is_whole:
         return None
@@ -150,7 +150,9 @@ def _symbol(env: ShapeEnv, value: int | None) -> torch.SymInt:
     return number
 
 
-def _parts_of(tensor: torch.Tensor, sizes: Uncounted, dim: int, count: Count) -> Uncounted | None:
+def _parts_of(
+    tensor: torch.Tensor, sizes: ListOfUnknownLength, dim: int, count: Count
+) -> ListOfUnknownLength | None:
     if not isinstance(tensor, FakeTensor) or not -tensor.dim() <= dim < tensor.dim():
         return None
     dim %= tensor.dim()
@@ -172,7 +174,7 @@ def _parts_of(tensor: torch.Tensor, sizes: Uncounted, dim: int, count: Count) ->
     return result
 
 
-def _put_together(parts: Uncounted, dim: int) -> torch.Tensor | None:
+def _put_together(parts: ListOfUnknownLength, dim: int) -> torch.Tensor | None:
     if parts.parted is None or parts.parted[1] != dim % parts.parted[0].dim():
         return None
     tensor, dim = parts.parted

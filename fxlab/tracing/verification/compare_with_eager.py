@@ -12,7 +12,7 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.verification.distinct_values import other_data, with_padding
-from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
+from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError
 from fxlab.tracing.verification.other_sizes import Change, larger_batch, other_sizes
 
 
@@ -23,7 +23,7 @@ class DifferenceError(TraceError):
 
 
 def check_against_eager(
-    eager: Eager, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
+    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
 ) -> list[Finding]:
     """Compare a trace with the model, on the given inputs, with padding and at other sizes.
 
@@ -36,7 +36,7 @@ def check_against_eager(
         with_gradients = eager.first_difference_with_gradients(traced, given)
         if with_gradients != "":
             _require_no_difference(eager.first_difference(traced, given), "the inputs")
-    except RefusalError as error:
+    except GraphRejectsInputsError as error:
         raise Obstacle.INPUTS_REFUSED(error=error) from error
     except EagerError as error:
         raise Obstacle.MODEL_DOES_NOT_RUN() from error.__cause__
@@ -54,7 +54,7 @@ def check_against_eager(
     return findings + _check_other_sizes(eager, traced, fakes)
 
 
-def _check_other_sizes(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+def _check_other_sizes(eager: EagerReference, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
     """Compare with all sizes changed at once; one by one where the model does not take that."""
 
     def first_taken(changes: list[Change]) -> Finding:
@@ -74,31 +74,31 @@ def _check_other_sizes(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> 
     return findings
 
 
-def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
+def check_second_run(eager: EagerReference, traced: GraphModule) -> list[Finding]:
     """Compare a trace with a model that changes its attributes when both run a second time, on other data."""
     given = {argument.name: argument.value for argument in eager.arguments}
     for values in (*other_data(eager.arguments), given):
         try:
             difference = eager.difference(traced, given, values)
             break
-        except (EagerError, RefusalError) as error:
+        except (EagerError, GraphRejectsInputsError) as error:
             difference = str(error)
     if not difference:
         return [Found.SAME_BITS("a second run")]
     return [Found.SECOND_RUN_DIFFERS("a second run", difference=difference)]
 
 
-def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
+def _expect_same(eager: EagerReference, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
     _require_no_difference(eager.difference(traced, values), words)
 
 
-def require_as_compared(eager: Eager, traced: GraphModule) -> None:
+def require_as_compared(eager: EagerReference, traced: GraphModule) -> None:
     """Raise if a graph that has got checks of its own since it was compared is another one now."""
     traced.graph.lint()
     traced.recompile()
     try:
         _require_no_difference(eager.again(traced), "the inputs, with all its checks")
-    except RefusalError as error:
+    except GraphRejectsInputsError as error:
         raise Obstacle.INPUTS_REFUSED(error=error) from error
 
 
@@ -109,7 +109,9 @@ def _require_no_difference(difference: str, words: str) -> None:
         )
 
 
-def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str) -> Finding:
+def _outcome(
+    eager: EagerReference, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str
+) -> Finding:
     """Return the result of a comparison on the first of several inputs that the model takes."""
     left_out = None
     for values in ways:
@@ -117,14 +119,14 @@ def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], 
             _expect_same(eager, traced, values, words)
         except EagerError as error:
             left_out = left_out or Found.MODEL_RAISES(words, error=error)
-        except RefusalError as error:
+        except GraphRejectsInputsError as error:
             return Found.GRAPH_REFUSES(words, error=error)
         else:
             return Found.SAME_BITS(words)
     return left_out or Found.NO_SUCH_INPUTS(words)
 
 
-def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> Finding:
+def _outcome_on_other_data(eager: EagerReference, traced: GraphModule) -> Finding:
     """Return the result of a comparison on the first other data that both take."""
     words = "other data"
     left_out = Found.NO_SUCH_INPUTS(words)
@@ -133,7 +135,7 @@ def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> Finding:
             _expect_same(eager, traced, values, words)
         except EagerError as error:
             left_out = Found.MODEL_RAISES(words, error=error)
-        except RefusalError as error:
+        except GraphRejectsInputsError as error:
             left_out = Found.GRAPH_REFUSES(words, error=error)
         else:
             return Found.SAME_BITS(words)

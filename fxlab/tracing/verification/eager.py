@@ -16,25 +16,25 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
-from fxlab.exchanged import exchanged
-from fxlab.interrupts import RestoringStack
-from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.model_state import ModelState
-from fxlab.models.running import (
+from fxlab.base.exchanged import patched_functions
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import HigherOrderOperator
+from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.running.running import (
     call_arguments,
-    called,
+    call_model,
     detached,
     generators_kept,
     needs_gradients,
     run,
 )
-from fxlab.torch_private import HigherOrderOperator
+from fxlab.models.state.model_state import ModelState
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.tracing.verification.distinct_values import varied_state
-from fxlab.values.nested import REFUSAL, map_tensors, parted, tensors_inside, texts_inside
+from fxlab.values.nested import REFUSAL, flatten_objects, map_tensors, tensors_inside, texts_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
 
@@ -53,11 +53,11 @@ class EagerError(Exception):
     """The model itself does not run on some inputs."""
 
 
-class RefusalError(Exception):
+class GraphRejectsInputsError(Exception):
     """Raised when a traced graph rejects inputs that the model accepts."""
 
 
-class Eager:
+class EagerReference:
     """The model as the reference that a trace is measured against.
 
     ``model``: the module that was traced. ``arguments``: inputs that it runs on. ``has_data``: whether there
@@ -82,10 +82,12 @@ class Eager:
         self._kept = _KeptState(model, around)
         self._first: tuple[_Way, _Outcome] | None = None
 
-    def with_gradients(self, gradients: bool | None) -> Eager:
+    def with_gradients(self, gradients: bool | None) -> EagerReference:
         """Return the same model, to be run with gradients or without."""
         around = self._kept.around
-        other = Eager(self._model, self.arguments, has_data=self.has_data, around=around, gradients=gradients)
+        other = EagerReference(
+            self._model, self.arguments, has_data=self.has_data, around=around, gradients=gradients
+        )
         other._kept = self._kept
         return other
 
@@ -123,7 +125,7 @@ class Eager:
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes, as ``torch.cond`` does with both branches."""
         for values in self.resized(sizes):
-            with suppress(EagerError), exchanged(torch, {"cond": _both_branches}):
+            with suppress(EagerError), patched_functions(torch, {"cond": _both_branches}):
                 self.run(values)
                 return True
         return False
@@ -162,7 +164,7 @@ class Eager:
         with_leaves = map_tensors(lambda _, tensor: leaf(tensor), dict(values))
         nothing_kept = partial(saved_tensors_hooks, lambda _: None, _not_kept)
         for way in (_Way((with_leaves,), True, nothing_kept), _Way((values,), True)):
-            with suppress(EagerError, RefusalError), warnings.catch_warnings():
+            with suppress(EagerError, GraphRejectsInputsError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of gradients, which nobody has asked for
                 return self._compared(traced, way, is_first=True)
         return None
@@ -193,11 +195,11 @@ class Eager:
             return _difference(self._run(traced, way), expected)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
-                raise RefusalError(str(error)) from error
+                raise GraphRejectsInputsError(str(error)) from error
             return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
 
     @cached_property
-    def varied(self) -> Eager:
+    def varied(self) -> EagerReference:
         """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
         other = self.with_gradients(self._gradients)
         other._state = varied_state(self._model)
@@ -211,8 +213,8 @@ class Eager:
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             nonlocal reached
-            given[:] = [tensor for _, tensor in tensors_inside(parted((args, kwargs)))]
-            result = called(call, args, kwargs)
+            given[:] = [tensor for _, tensor in tensors_inside(flatten_objects((args, kwargs)))]
+            result = call_model(call, args, kwargs)
             if way.with_reach:
                 reached = frozenset(_reached_by_gradients(result, self._names_of_leaves(given)))
             return result

@@ -18,7 +18,7 @@ from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import excludes_one_only, holds
 from fxlab.tracing.verification.distinct_values import varied
-from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
+from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError
 from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
 from fxlab.values.nested import REFUSAL
 
@@ -27,7 +27,7 @@ _MOST_SIZES = 4
 
 
 def unsafe_assumptions(
-    traced: GraphModule, fakes: FakeInputs, eager: Eager | None, checked: list[Any]
+    traced: GraphModule, fakes: FakeInputs, eager: EagerReference | None, checked: list[Any]
 ) -> list[Any]:
     """Return the conditions without which a graph computes something else than the model.
 
@@ -53,7 +53,7 @@ def unsafe_assumptions(
         try:
             others = varied(resized(eager.arguments, fakes.recorded | dict(sizes)))
             is_same = not eager.varied.difference(traced, others)
-        except (EagerError, RefusalError):
+        except (EagerError, GraphRejectsInputsError):
             continue
         if not is_same:
             found.append(min(broken, key=_generality) if equality is None else equality)
@@ -61,7 +61,7 @@ def unsafe_assumptions(
 
 
 def wrong_at_one(
-    fixed: Collection[Size], traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+    fixed: Collection[Size], traced: GraphModule, fakes: FakeInputs, eager: EagerReference | None
 ) -> set[Size]:
     """Return the fixed sizes in place of which the model broadcasts one, and the graph goes wrong.
 
@@ -76,7 +76,7 @@ def wrong_at_one(
     found: set[Size] = set()
     for sizes in (*equal, *({size} for together in equal if len(together) > 1 for size in together)):
         ones = resized(eager.arguments, fakes.recorded | dict.fromkeys(sizes, 1))
-        with suppress(EagerError, RefusalError):
+        with suppress(EagerError, GraphRejectsInputsError):
             if eager.varied.difference(traced, varied(ones)):
                 found |= sizes
     return found
@@ -112,7 +112,7 @@ def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
 
 
 def guard_sizes(
-    conditions: Conditions, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+    conditions: Conditions, traced: GraphModule, fakes: FakeInputs, eager: EagerReference | None
 ) -> list[Finding]:
     """Make a graph refuse inputs of sizes that it was not traced for, and report its traced sizes.
 
@@ -174,7 +174,9 @@ def _gives_a_number(condition: Any) -> bool:
     return isinstance(condition, sympy.Eq) and condition.lhs.is_Symbol and condition.rhs.is_Integer
 
 
-def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
+def _holds_anyway(
+    condition: Any, traced: GraphModule, fakes: FakeInputs, eager: EagerReference | None
+) -> bool:
     """Tell whether a condition excludes a size of one only, and the graph computes the same for that."""
     if eager is None or not eager.has_data or not excludes_one_only(condition):
         return False
@@ -184,11 +186,11 @@ def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager:
     single = varied(resized(eager.arguments, sizes_at(fakes, {free: 1})))
     try:
         return not eager.varied.difference(traced, single)
-    except (EagerError, RefusalError):
+    except (EagerError, GraphRejectsInputsError):
         return False
 
 
-def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | None) -> list[Size]:
+def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: EagerReference | None) -> list[Size]:
     """Return the fixed sizes that the model takes other values for."""
     if eager is None:
         return []

@@ -5,7 +5,7 @@ is known to make a new tensor. That is coarse, and errs on the safe side.
 
 A caller may pass one tensor for two inputs, views of one tensor, or a view of a buffer. So a write to an
 input, a parameter or a buffer is one to all inputs. A transformed graph checks at run time that an input
-which it writes is no view of a parameter or buffer (``fxlab/models/modes.py: RequireApart``).
+which it writes is no view of a parameter or buffer (``fxlab/models/graph_modules/modes.py: RequireApart``).
 """
 
 import operator
@@ -19,8 +19,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.models.bodies import bodies_called
-from fxlab.node_info import attribute_at, known_result, returned_nodes
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import HigherOrderOperator
+from fxlab.models.graph_modules.bodies import bodies_called
 from fxlab.operators import (
     computes,
     function_of,
@@ -29,8 +30,7 @@ from fxlab.operators import (
     sets_global_state,
     written_arguments,
 )
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import HigherOrderOperator
+from fxlab.operators.node_info import attribute_at, known_result, returned_nodes
 from fxlab.values.tensors import SYMBOLIC, storage_of
 
 _IMMUTABLE = (int, float, complex, str, torch.Size, *SYMBOLIC)

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_shape
+from fxlab.base.torch_private import statically_known_true
 from fxlab.operators import argument, casts, computes, filled_with
-from fxlab.torch_private import statically_known_true
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.models.containers import is_container
-from fxlab.node_info import attribute_at
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.models.graph_modules.containers import is_container
 from fxlab.operators import casts, moves_elements, operator_called, rounds
-from fxlab.reasons import Reason, Refusal
+from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
 from fxlab.transformations.analysis.node_shape import known_dtype, numbers
 from fxlab.transformations.analysis.passed_tensors import Passing, passing

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import dtype_name
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.operators.node_info import dtype_name
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import find_module
 from fxlab.values.tensors import is_plain

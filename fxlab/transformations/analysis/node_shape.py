@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from fxlab.models.graph_module import description
-from fxlab.node_info import known_result
+from fxlab.base.torch_private import statically_known_true
+from fxlab.models.graph_modules.graph_module import description
 from fxlab.operators import is_of_python, returns_number, told_dtype
-from fxlab.torch_private import statically_known_true
+from fxlab.operators.node_info import known_result
 
 _NUMBER_TYPES = (bool, int, float, complex)
 

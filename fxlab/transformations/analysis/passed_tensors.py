@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.models.bodies import bodies_called
-from fxlab.node_info import attribute_at
+from fxlab.models.graph_modules.bodies import bodies_called
+from fxlab.operators.node_info import attribute_at
 
 _OPERANDS: dict[str, int | slice] = {
     **{"cond": 3, "while_loop": 3, "scan": 3, "map_impl": 2},

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import argument, function_of, operator_of, why_not_pure
-from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import keeps_state, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.node_info import known_shape
+from fxlab.base.torch_private import statically_known_true
 from fxlab.operators import computes, operator_called, reads_layout, takes_any_strides
-from fxlab.torch_private import statically_known_true
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_result
+from fxlab.base.torch_private import OpOverload
+from fxlab.operators.node_info import known_result
 from fxlab.operators.operator import Operator
-from fxlab.torch_private import OpOverload
 
 _IGNORED = frozenset({
     "_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory",

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import known_result, known_shape
 from fxlab.operators import Operator, argument, computed_by, function_of, operator_of, told_dtype
+from fxlab.operators.node_info import known_result, known_shape
 from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.operators.results import FILLED
 from fxlab.transformations.analysis.node_shape import are_same_sizes

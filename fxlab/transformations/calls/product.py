@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_shape
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 
 _ATEN = torch.ops.aten

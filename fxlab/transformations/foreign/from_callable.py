@@ -10,9 +10,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
-from fxlab.checks import flag, unexpected
-from fxlab.first_use import pd
-from fxlab.models.graph_module import check_lints, share_tensors_copy
+from fxlab.base.checks import require_bool, type_error
+from fxlab.base.first_use import pd
+from fxlab.models.graph_modules.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
 from fxlab.transformations.foreign.snapshot import Snapshot
@@ -23,7 +23,7 @@ from fxlab.transformations.marks import add_mark
 from fxlab.values.lazy import deferred
 
 if TYPE_CHECKING:
-    from fxlab.transformations.inductor_patterns import Tried
+    from fxlab.transformations.inductor_patterns import PatternAttempts
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class CallableTransformation(JournaledTransformation):
         there = {node.name for node in graph_module.graph.nodes}
         return explanation([*changed, *told(len(names), near_misses(tried, there, words))])
 
-    def tried(self, graph_module: GraphModule) -> "Tried":
+    def tried(self, graph_module: GraphModule) -> "PatternAttempts":
         """Return the patterns of Inductor that the function tries on a copy, and the outcome of each."""
         return self._tried_on_copy(graph_module)[1]
 
-    def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, Tried]":
+    def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, PatternAttempts]":
         from fxlab.transformations.inductor_patterns.asking import patterns_heard
 
         self._check_graph_module(graph_module)
@@ -202,9 +202,9 @@ def from_callable(
 def check_promises(name: object, **flags: object) -> None:
     """Refuse names other than texts, and promises other than truth values."""
     if name is not None and not isinstance(name, str):
-        raise unexpected("name", "a string", name)
+        raise type_error("name", "a string", name)
     for argument, value in flags.items():
-        flag(value, argument)
+        require_bool(value, argument)
 
 
 def check_callable(given: object, argument: str) -> None:

@@ -2,7 +2,7 @@
 
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern
 from fxlab.transformations.inductor_patterns.tables import (
-    Tried,
+    PatternAttempts,
     attempts_at,
     attempts_table,
     near_misses,
@@ -12,6 +12,6 @@ from fxlab.transformations.inductor_patterns.tables import (
 )
 
 __all__ = [
-    "Attempt", "Outcome", "Pattern", "Tried", "attempts_at", "attempts_table", "near_misses", "not_tried",
-    "patterns_table", "told",
+    "Attempt", "Outcome", "Pattern", "PatternAttempts", "attempts_at", "attempts_table", "near_misses",
+    "not_tried", "patterns_table", "told",
 ]  # fmt: skip

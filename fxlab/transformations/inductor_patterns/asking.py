@@ -22,13 +22,13 @@ from unittest import mock
 import torch
 from torch.fx import Node
 
-from fxlab.heard_calls import LOCK, Call, Patches, held_by_closure
-from fxlab.interrupts import RestoringStack
-from fxlab.node_info import target_text
+from fxlab.base.heard_calls import LOCK, Call, Patches, held_by_closure
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.units import counted
+from fxlab.operators.node_info import target_text
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern, any_of
 from fxlab.transformations.inductor_patterns.expressions import is_operator, names_of, parts_of
-from fxlab.transformations.inductor_patterns.tables import Tried
-from fxlab.units import counted
+from fxlab.transformations.inductor_patterns.tables import PatternAttempts
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _MOST_LETTERS = 80
@@ -36,7 +36,7 @@ _NO_NAMES = {"fn", "_", "inner", "wrapper", "<lambda>"}
 _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
-class Asking:
+class MatcherRecorder:
     """Hears the calls of torch's pattern matcher in the thread that made this."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Asking:
         self._known: dict[int, tuple[Any, Pattern]] = {}
         self._words = _Words()
         self._asks = False
-        self._trial: _Trial | None = None
+        self._trial: _MatchProgress | None = None
         """The match that is going on."""
         self._pending: _Pending | None = None
         """The match that was found last, of which it is not known yet whether it is applied."""
@@ -101,7 +101,9 @@ class Asking:
                 self._known[id(entry)] = entry, _described(entry)
             pattern = self._known[id(entry)][1]
             copied = copy.copy(entry)
-            copied.pattern = _Told(entry.pattern, functools.partial(self._match, pattern, entry.pattern))
+            copied.pattern = _ReportingPattern(
+                entry.pattern, functools.partial(self._match, pattern, entry.pattern)
+            )
             copied.extra_check = functools.partial(self._check, entry.extra_check)
             copied.apply = functools.partial(self._apply, entry)
         except (AttributeError, TypeError):  # an entry of a foreign class
@@ -113,7 +115,7 @@ class Asking:
         if threading.get_ident() != self._thread or not isinstance(node, Node):
             return own.match(*args, **kwargs)
         self._settle()
-        trial = self._trial = _Trial(self._words)
+        trial = self._trial = _MatchProgress(self._words)
         try:
             found = own.match(*args, **kwargs)
         finally:
@@ -131,7 +133,7 @@ class Asking:
         pending = self._pending
         if threading.get_ident() != self._thread or pending is None:
             return own(*args, **kwargs)
-        trial = self._trial = _Trial(self._words)
+        trial = self._trial = _MatchProgress(self._words)
         try:
             answer = own(*args, **kwargs)
         finally:
@@ -165,16 +167,16 @@ class Asking:
 
 
 @contextmanager
-def patterns_heard(name: str) -> Iterator[Tried]:
+def patterns_heard(name: str) -> Iterator[PatternAttempts]:
     """Hear the patterns that a pass tries in this thread within the block, outside of a compile."""
     patterns, attempts = list[Pattern](), list[Attempt]()
     with LOCK, RestoringStack() as stack:
         if _MATCHER in sys.modules:  # otherwise there are no patterns
-            Asking(patterns.extend, attempts.append, lambda: True).hear(Patches(stack))
-        yield Tried(name, patterns, attempts, tuple)
+            MatcherRecorder(patterns.extend, attempts.append, lambda: True).hear(Patches(stack))
+        yield PatternAttempts(name, patterns, attempts, tuple)
 
 
-class _Told:
+class _ReportingPattern:
     """A pattern with a different ``match``."""
 
     def __init__(self, pattern: Any, match: Callable[..., Any]) -> None:
@@ -204,7 +206,7 @@ class _Failure(NamedTuple):
     found: str = ""
 
 
-class _Trial:
+class _MatchProgress:
     """The progress of one match: the parts of its pattern that match so far, and the first that does not."""
 
     def __init__(self, words: _Words) -> None:
@@ -306,7 +308,7 @@ class _Words:
         return known[1]
 
 
-def _refusal(check: Any, trial: _Trial) -> _Failure:
+def _refusal(check: Any, trial: _MatchProgress) -> _Failure:
     """Return why a check refuses a match."""
     if trial.failure is not None:
         # It has looked for the pattern once more, with the shapes that it found.

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from fxlab.base.units import counted
 from fxlab.transformations.inductor_patterns.expressions import graph_of, written
-from fxlab.units import counted
 
 
 @unique

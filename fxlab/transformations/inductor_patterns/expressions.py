@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.node_info import function_text
+from fxlab.operators.node_info import function_text
 
 _ANY, _UNNAMED = "Ignored", "Arg"
 """Parts that match any value: one that is ignored, and one that is passed on without a name."""

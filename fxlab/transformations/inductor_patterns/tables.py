@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from torch.fx import Node
 
-from fxlab.first_use import pd
-from fxlab.node_info import target_text
+from fxlab.base.first_use import pd
+from fxlab.operators.node_info import target_text
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
 
 K = TypeVar("K")
@@ -20,7 +20,7 @@ _COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operator
 
 
 @dataclass(frozen=True)
-class Tried:
+class PatternAttempts:
     """The patterns that a pass has tried."""
 
     pass_: str
@@ -30,7 +30,7 @@ class Tried:
     """Returns the names in stages of nodes of the compiler."""
 
 
-def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
+def patterns_table(tried: Iterable[PatternAttempts]) -> pd.DataFrame:
     """Return a row for each pattern of each pass, indexed by the name of the pattern."""
     rows = []
     for one in tried:
@@ -46,7 +46,7 @@ def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).set_index("pattern")
 
 
-def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.DataFrame:
+def attempts_at(tried: Iterable[PatternAttempts], node: str, pattern: str | None) -> pd.DataFrame:
     """Return a row for each pattern that was tried at a node, or matched it in passing, furthest first."""
     found = []
     for one in tried:
@@ -69,7 +69,7 @@ def attempts_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=_COLUMNS).astype(types).set_index("pattern")
 
 
-def not_tried(tried: Iterable[Tried], node: Node, pattern: str | None = None) -> pd.DataFrame:
+def not_tried(tried: Iterable[PatternAttempts], node: Node, pattern: str | None = None) -> pd.DataFrame:
     """Return rows like those of :func:`attempts_at` for patterns that were not tried at a node, and why."""
     rows = []
     target = _NOT_CALLED.get(node.op) or target_text(node)
@@ -87,7 +87,7 @@ def not_tried(tried: Iterable[Tried], node: Node, pattern: str | None = None) ->
 
 
 def near_misses(
-    tried: Tried, there: Container[str], taken: Container[str]
+    tried: PatternAttempts, there: Container[str], taken: Container[str]
 ) -> Iterator[tuple[tuple[str, ...], Attempt]]:
     """Yield the nodes at which a pattern got past its first operator and did not match.
 

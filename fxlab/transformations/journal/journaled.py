@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.garbage import without_collecting
-from fxlab.models.bodies import graphs_of
-from fxlab.models.graph_module import deep_copy, ensure_picklable
+from fxlab.base.garbage import without_collecting
+from fxlab.models.graph_modules.bodies import graphs_of
+from fxlab.models.graph_modules.graph_module import deep_copy, ensure_picklable
 from fxlab.transformations.base import ReversibleTransformation
 from fxlab.transformations.journal.journal import Journal, Recorded
 from fxlab.transformations.journal.module_tree import attributes_of

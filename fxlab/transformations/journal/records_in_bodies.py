@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch.fx import GraphModule
 
-from fxlab.models.bodies import graphs_of
+from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.transformations.journal.journal import Journal, Record
 from fxlab.transformations.journal.module_tree import join_path
 from fxlab.transformations.journal.node_state import NodeState

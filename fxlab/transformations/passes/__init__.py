@@ -5,7 +5,7 @@ The names are exported by :mod:`fxlab` and :mod:`fxlab.transformations`, which t
 
 from typing import TYPE_CHECKING
 
-from fxlab.first_use import on_first_use
+from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.transformations.passes.activation_checkpointing import (

@@ -9,12 +9,19 @@ from typing import Any, Final, Literal
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.checks import described, unexpected
-from fxlab.models.collectives import tensor_bytes
-from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry, upstream
+from fxlab.base.checks import describe, type_error
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import OpOverload
+from fxlab.models.parallel.collectives import tensor_bytes
 from fxlab.operators import multiplies_no_matrices
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import OpOverload
+from fxlab.operators.node_info import (
+    is_backward,
+    known_result,
+    module_path,
+    module_stack,
+    stack_entry,
+    upstream,
+)
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
@@ -85,13 +92,13 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
         """Check the patterns."""
         given = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
-            raise unexpected("modules", "a path or pattern, or a tuple of these", self.modules)
+            raise type_error("modules", "a path or pattern, or a tuple of these", self.modules)
         is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
         is_size = type(self.budget) is int and self.budget >= 0
         if self.budget not in (None, MIN_CUT) and not (is_share or is_size):
             raise ValueError(
                 "budget: expected a share from 0.0 to 1.0, a number of bytes (an int) or 'min-cut', got "
-                f"{described(self.budget)}."
+                f"{describe(self.budget)}."
             )
         if self.budget == MIN_CUT and given:
             raise ValueError("modules: min-cut looks at the whole step. Leave the modules out.")

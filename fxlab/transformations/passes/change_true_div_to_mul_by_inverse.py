@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import dtype_name
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import OpOverload
 from fxlab.operators import is_of_python, operator_of
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import OpOverload
+from fxlab.operators.node_info import dtype_name
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewriting.editor import Editor

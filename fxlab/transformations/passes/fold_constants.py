@@ -10,9 +10,9 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.models.autocast import autocast_set
-from fxlab.node_info import upstream
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.models.running.autocast import autocast_set
+from fxlab.operators.node_info import upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.patterns.replacing import run

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by
-from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.patterns.fusing_pass import Call, FusingPass, Written
 from fxlab.transformations.patterns.pattern import either

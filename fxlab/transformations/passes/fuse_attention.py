@@ -10,9 +10,9 @@ import torch
 from torch.fx import Node
 from torch.nn import functional
 
-from fxlab.node_info import dtype_name, known_shape
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by, is_aten
-from fxlab.reasons import Reason, Refusal
+from fxlab.operators.node_info import dtype_name, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import (
     first_readers,
     why_not_the_same,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size

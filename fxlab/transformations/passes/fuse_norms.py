@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
-from fxlab.node_info import known_shape
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import is_concrete_int, statically_known_true
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import is_concrete_int, statically_known_true
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
 from fxlab.transformations.calls.calls import Term

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule
 
-from fxlab.models.bodies import graphs_of
+from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.transformations.base import ReversibleTransformation
 
 

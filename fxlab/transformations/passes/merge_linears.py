@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import known_shape, stack_entry
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.operators.node_info import known_shape, stack_entry
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from fxlab.reasons import Refusal
+from fxlab.base.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import is_called_for_effect, is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewriting.editor import Editor

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import known_shape, only_input
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import OpOverload
 from fxlab.operators import argument, computes, operator_called
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import OpOverload
+from fxlab.operators.node_info import known_shape, only_input
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by, told_dtype
-from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.calls import Calls

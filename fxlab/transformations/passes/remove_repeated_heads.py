@@ -8,9 +8,9 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.node_info import dtype_name, known_result, known_shape
+from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import argument, computed_by, moves_elements
-from fxlab.reasons import Reason, Refusal
+from fxlab.operators.node_info import dtype_name, known_result, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import (
     first_readers,
     why_not_the_same,
@@ -19,7 +19,7 @@ from fxlab.transformations.analysis.aliasing_and_writes import (
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Found, Matcher
+from fxlab.transformations.patterns.matching import Matcher, PartialMatch
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either, read_once
 from fxlab.transformations.rewriting.editor import Editor
@@ -125,7 +125,7 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
         return node
 
 
-def _only_moves(found: Found) -> bool:
+def _only_moves(found: PartialMatch) -> bool:
     """Tell whether the nodes seen through are views and copies, and neither dropouts nor detached values."""
     return all(
         (moves_elements(node) and computed_by(node) != "detach") or computed_by(node) == "repeat_interleave"

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.node_info import function_text
-from fxlab.torch_private import pytree
+from fxlab.base.torch_private import pytree
+from fxlab.operators.node_info import function_text
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.calls import Term

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_result
-from fxlab.torch_private import statically_known_true
+from fxlab.base.torch_private import statically_known_true
+from fxlab.operators.node_info import known_result
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.calls import Term
 
 
 @dataclass(frozen=True)
-class Joined:
+class AbsorbedTerms:
     """A sum or a product of several values that one argument captures."""
 
     name: str
@@ -31,7 +31,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Called:
+class CallInPlaceOfModule:
     """The calls of a graph that compute the same as a module of a pattern."""
 
     input: Node
@@ -41,7 +41,7 @@ class Called:
 
 def nodes_in(value: Any) -> list[Node]:
     """Return the nodes in a captured value."""
-    if isinstance(value, Joined):
+    if isinstance(value, AbsorbedTerms):
         return nodes_in(value.values)
     if isinstance(value, tuple | list):
         return [node for each in value for node in nodes_in(each)]

@@ -12,12 +12,12 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.node_info import attribute_at, dtype_name, known_result
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import pytree
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import pytree
+from fxlab.operators.node_info import attribute_at, dtype_name, known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
-from fxlab.transformations.patterns.captured import Called, Joined, Size, nodes_in
+from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size, nodes_in
 from fxlab.transformations.patterns.replacing import Replacement, run, values_of
 from fxlab.values.tensors import SYMBOLIC, known_number
 
@@ -56,7 +56,7 @@ class Confirming:
         nodes: Sequence[Node],
         roots: Sequence[Node],
         captured: dict[str, Any],
-        modules: dict[str, str | Called],
+        modules: dict[str, str | CallInPlaceOfModule],
     ) -> None:
         self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
         self._modules = modules
@@ -230,7 +230,7 @@ class Confirming:
         def value_of(value: Any) -> Any:
             if isinstance(value, Weight):
                 return weights[value.path]
-            if isinstance(value, Joined):
+            if isinstance(value, AbsorbedTerms):
                 total = value_of(value.values[0])
                 for other in value.values[1:]:
                     total = total + value_of(other) if value.name == "add" else total * value_of(other)
@@ -249,7 +249,7 @@ class Confirming:
             args, kwargs = self._widen(args), self._widen(kwargs)
             if node.op == "call_module":
                 own = self._modules.get(str(node.target))
-                if isinstance(own, Called):
+                if isinstance(own, CallInPlaceOfModule):
                     values = self._values({**leaves, own.input: args[0]}, own.nodes, weights)
                     return values[own.nodes[-1]]
                 if own is not None:
@@ -363,7 +363,7 @@ def _random(
 def _written(value: Any, place: dict[Node, int]) -> Any:
     if isinstance(value, Node):
         return f"%{place[value]}"
-    if isinstance(value, Joined):
+    if isinstance(value, AbsorbedTerms):
         return value.name, _written(value.values, place)
     if isinstance(value, Size):
         return known_number(value.value)

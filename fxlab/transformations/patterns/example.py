@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import unexpected
-from fxlab.node_info import known_result
+from fxlab.base.checks import type_error
+from fxlab.operators.node_info import known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.source import Source, compiled
@@ -68,7 +68,7 @@ def pattern_of(
     """
     graph_module = session if isinstance(session, GraphModule) else getattr(session, "graph_module", None)
     if not isinstance(graph_module, GraphModule):
-        raise unexpected("session", "a Session or a torch.fx.GraphModule", session)
+        raise type_error("session", "a Session or a torch.fx.GraphModule", session)
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name: expected a name that a function can have, got {name!r}.")
     facts = GraphFacts(graph_module)
@@ -84,7 +84,7 @@ def _chosen(graph_module: GraphModule, nodes: Iterable[Node | str]) -> list[Node
     names = set[str]()
     for each in nodes:
         if not isinstance(each, Node | str):
-            raise unexpected("nodes", "nodes or their names", each)
+            raise type_error("nodes", "nodes or their names", each)
         name = each.name if isinstance(each, Node) else each
         if name not in known:
             raise ValueError(f"nodes: the graph has no node {name!r}.")

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import dtype_name
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import OpOverload
 from fxlab.operators import computed_by, computes, is_aten, told_dtype
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import OpOverload
+from fxlab.operators.node_info import dtype_name
 from fxlab.transformations.analysis.aliasing_and_writes import (
     first_readers,
     why_not_the_same,
@@ -23,7 +23,7 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.casts import is_cast, uncast
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Found, Matcher
+from fxlab.transformations.patterns.matching import Matcher, PartialMatch
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import read_once
 from fxlab.transformations.rewriting.dtype_checks import (
@@ -195,7 +195,7 @@ class FusingPass(MatchingPass[Written]):
         return node
 
 
-def _readings(pattern: Callable[..., Any], node: Node, found: Found) -> Iterator[Written]:
+def _readings(pattern: Callable[..., Any], node: Node, found: PartialMatch) -> Iterator[Written]:
     """Yield a match with each value that the function may be given: casts of ``x``, and ``x``."""
     x, outer = uncast(found.captured["x"])
     if not isinstance(x, Node) or type(found.captured.get("eps", 0.0)) not in (int, float):

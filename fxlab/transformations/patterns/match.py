@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import attribute_at, known_result, known_shape
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.operators.node_info import attribute_at, known_result, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import why_not_the_same, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import Size, nodes_in
-from fxlab.transformations.patterns.matching import Found
+from fxlab.transformations.patterns.matching import PartialMatch
 from fxlab.transformations.patterns.pattern import Pattern
 from fxlab.transformations.patterns.replacing import Replacement
 
@@ -36,7 +36,7 @@ class Match:
     nodes: tuple[Node, ...]
     """All nodes that the pattern stands for, in the order of the graph."""
     captured: Mapping[str, Any]
-    found: Found = field(repr=False)
+    found: PartialMatch = field(repr=False)
     index: GraphIndex = field(repr=False)
     excluded: Refusal | None = field(default=None, repr=False)
     """The unmet condition."""

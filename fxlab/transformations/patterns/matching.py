@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import attribute_at, known_result
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.operators.node_info import attribute_at, known_result
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.arguments import Weight, from_start, is_number
 from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import (
-    Called,
-    Joined,
+    AbsorbedTerms,
+    CallInPlaceOfModule,
     Size,
     has_nodes,
     is_same_number,
@@ -44,7 +44,7 @@ def _names_in_graphs(term: Term) -> set[str]:
 
 
 @dataclass
-class Found:
+class PartialMatch:
     """A match, or the part of one found so far."""
 
     captured: dict[str, Any] = field(default_factory=dict)
@@ -53,20 +53,20 @@ class Found:
     of: dict[Node, Any] = field(default_factory=dict)
     """The values for the nodes of the pattern."""
     reached: int = 0
-    modules: dict[str, str | Called] = field(default_factory=dict)
+    modules: dict[str, str | CallInPlaceOfModule] = field(default_factory=dict)
     """The paths of modules, or the calls that compute the same, by their paths in the pattern."""
     open: tuple[tuple[Node | Term, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
 
-    def with_values(self, **values: Any) -> "Found":
+    def with_values(self, **values: Any) -> "PartialMatch":
         """Return a copy with other values, in a tenth of the time of ``dataclasses.replace``."""
-        made = Found.__new__(Found)
+        made = PartialMatch.__new__(PartialMatch)
         vars(made).update(vars(self), **values)
         return made
 
 
 @dataclass(frozen=True)
-class Miss:
+class NearMiss:
     """A place at which a pattern nearly matches."""
 
     node: Node
@@ -108,7 +108,7 @@ class Matcher:
         self._explains = explains
         self._latest: tuple[Any, Reason, dict[str, Any]] | None = None
         self._calls = index.calls
-        self._misses: dict[Node, Miss] = {}
+        self._misses: dict[Node, NearMiss] = {}
         self._begin: Node | None = None
         self._steps = 0
 
@@ -124,7 +124,7 @@ class Matcher:
         most = self._pattern.depth(self._pattern.outputs[0])
         return min(levels + 1, most) if levels else most
 
-    def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
+    def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], PartialMatch]]:
         """Yield the results of each match, and the match."""
         first, *others = self._pattern.outputs
         for node in self._beginnings(first) if at is None else at:
@@ -135,7 +135,7 @@ class Matcher:
                     yield found
                     break
 
-    def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
+    def partial(self, at: Iterable[Node] | None = None) -> Iterator[NearMiss]:
         """Yield places at which a part of the pattern matches, and something else reads its result."""
         total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
@@ -145,7 +145,7 @@ class Matcher:
                 continue
             for node in self._beginnings(part) if at is None else at:
                 self._begin, self._steps = None, 0
-                found = next(self._root(part, node, Found()), None)
+                found = next(self._root(part, node, PartialMatch()), None)
                 if found is None:
                     continue
                 user, words = node, "read by nothing"
@@ -157,15 +157,17 @@ class Matcher:
                     words = name if read is None else read.called
                 refusal = Reason.OTHER_OPERATOR(value=user.name, called=words, expected=above.called)
                 own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-                yield Miss(node, own, min(found.reached, total - 1), total, refusal, user)
+                yield NearMiss(node, own, min(found.reached, total - 1), total, refusal, user)
 
     @property
-    def misses(self) -> list[Miss]:
+    def misses(self) -> list[NearMiss]:
         """The nodes at which a match began and failed, and how far it got."""
         return list(self._misses.values())
 
-    def _first(self, first: Any, node: Node, others: Sequence[Any]) -> tuple[tuple[Node, ...], Found] | None:
-        for found in self._root(first, node, Found()):
+    def _first(
+        self, first: Any, node: Node, others: Sequence[Any]
+    ) -> tuple[tuple[Node, ...], PartialMatch] | None:
+        for found in self._root(first, node, PartialMatch()):
             for roots, whole in self._others(others, (node,), found):
                 for complete in self._closed(whole):
                     inside = complete.nodes.keys() - {*roots}
@@ -186,8 +188,8 @@ class Matcher:
         return sorted(found, key=self._index.position.__getitem__)
 
     def _others(
-        self, outputs: Sequence[Any], roots: tuple[Node, ...], found: Found
-    ) -> Iterator[tuple[tuple[Node, ...], Found]]:
+        self, outputs: Sequence[Any], roots: tuple[Node, ...], found: PartialMatch
+    ) -> Iterator[tuple[tuple[Node, ...], PartialMatch]]:
         """Find the other results, among readers of values captured already."""
         if not outputs:
             yield roots, found
@@ -207,7 +209,7 @@ class Matcher:
         terms = [self._pattern.term(value) for value in (self._pattern.outputs[0], output)]
         return all(terms) and len({term.name for term in terms if term}) == 1
 
-    def _near(self, output: Any, found: Found) -> list[Node]:
+    def _near(self, output: Any, found: PartialMatch) -> list[Node]:
         if isinstance(output, Node) and output in found.of:
             known = found.of[output]
             return [known] if isinstance(known, Node) else []
@@ -228,7 +230,7 @@ class Matcher:
         hits = [node for node in reached if (t := self._calls.term(node)) and t.name in names]
         return sorted(hits, key=self._index.position.__getitem__)
 
-    def _root(self, value: Any, node: Node, found: Found) -> Iterator[Found]:
+    def _root(self, value: Any, node: Node, found: PartialMatch) -> Iterator[PartialMatch]:
         """Match a result: copies, which are seen through elsewhere, stand for themselves here."""
         term, given = self._pattern.term(value), self._calls.term(node)
         if isinstance(value, Node) and value in found.of:
@@ -247,7 +249,7 @@ class Matcher:
                 more = more.with_values(of={**more.of, value: node})
             yield more
 
-    def _value(self, value: Any, given: Any, found: Found) -> Iterator[Found]:
+    def _value(self, value: Any, given: Any, found: PartialMatch) -> Iterator[PartialMatch]:
         """Match a value of the pattern with one of the graph."""
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -271,7 +273,7 @@ class Matcher:
         else:
             self._misfit(found, None, "an argument", given, value)
 
-    def _node(self, value: Node, given: Any, found: Found) -> Iterator[Found]:
+    def _node(self, value: Node, given: Any, found: PartialMatch) -> Iterator[PartialMatch]:
         pattern = self._pattern
         if value.op == "placeholder":
             yield from self._bind(pattern.captures[value], given, found)
@@ -294,10 +296,10 @@ class Matcher:
         elif (term := pattern.term(value)) is not None:
             yield from self._call(term, given, found, value)
 
-    def _call(self, term: Term, given: Any, found: Found, node: Node | None) -> Iterator[Found]:
+    def _call(self, term: Term, given: Any, found: PartialMatch, node: Node | None) -> Iterator[PartialMatch]:
         """Match a call of the pattern with a value, past calls that only pass it on."""
 
-        def noted(more: Found) -> Found:
+        def noted(more: PartialMatch) -> PartialMatch:
             return more if node is None else more.with_values(of={**more.of, node: given})
 
         divisor = self._pattern.divisor(term)
@@ -348,7 +350,7 @@ class Matcher:
             other.name != "pow" or other.args["exponent"] == 2
         )
 
-    def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
+    def _term(self, term: Term, other: Term, given: Any, found: PartialMatch) -> Iterator[PartialMatch]:
         """Match two calls of one operator."""
         self._steps += 1
         if not self._is_called(term, other):
@@ -368,7 +370,7 @@ class Matcher:
             modules = {**modules, term.module: other.module}
         elif term.module and any(other.args["self"] in node.all_input_nodes for node in other.nodes):
             own = tuple(sorted(other.nodes, key=self._index.position.__getitem__))
-            modules = {**modules, term.module: Called(other.args["self"], own)}
+            modules = {**modules, term.module: CallInPlaceOfModule(other.args["self"], own)}
         found = found.with_values(nodes=nodes, reached=found.reached + 1, modules=modules)
         at = given if isinstance(given, Node) or not other.nodes else other.nodes[0]
         if term.name in _COMMUTATIVE and "terms" in term.args:
@@ -395,7 +397,9 @@ class Matcher:
         expected = (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
         return len(expected) == len(shape) and all(map(is_same_number, expected, shape))
 
-    def _arguments(self, term: Term, other: Term, given: Any, found: Found, at: Any) -> Iterator[Found]:
+    def _arguments(
+        self, term: Term, other: Term, given: Any, found: PartialMatch, at: Any
+    ) -> Iterator[PartialMatch]:
         misfits: list[dict[str, Any]] = []
 
         def misfit(key: str, value: Any, expected: Any) -> bool:
@@ -485,7 +489,7 @@ class Matcher:
             )
         return value, known
 
-    def _transposed(self, term: Term, other: Term, found: Found, at: Any) -> Iterator[Found]:
+    def _transposed(self, term: Term, other: Term, found: PartialMatch, at: Any) -> Iterator[PartialMatch]:
         dims, order = term.args["dims"], other.args["dims"]
         moved = [dim for dim, each in enumerate(order) if dim != each]
         is_literal = not has_nodes(dims)
@@ -501,7 +505,7 @@ class Matcher:
                 for two in self._value(dims[1], second, one):
                     yield from self._value(term.args["self"], other.args["self"], two)
 
-    def _commutative(self, term: Term, other: Term, found: Found, at: Any) -> Iterator[Found]:
+    def _commutative(self, term: Term, other: Term, found: PartialMatch, at: Any) -> Iterator[PartialMatch]:
         """Match a sum or a product, whose terms may come in any order and be grouped in any way."""
         terms, numbers, flattened = self._pattern.flat(term)
         for operands, own in self._flat_graph(term.name, other, len(terms) + len(numbers)):
@@ -549,8 +553,14 @@ class Matcher:
         )
 
     def _assigned(
-        self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found, at: Any
-    ) -> Iterator[Found]:
+        self,
+        name: str,
+        terms: list[Any],
+        numbers: list[Any],
+        operands: list[Any],
+        found: PartialMatch,
+        at: Any,
+    ) -> Iterator[PartialMatch]:
         given, tensors = list[Any](), list[Any]()
         for value in operands:
             (given if self._is_numeric(value) else tensors).append(value)
@@ -597,8 +607,8 @@ class Matcher:
                 self._fail(more, where, reason, **words)
 
     def _numbers(
-        self, name: str, wanted: list[Any], given: list[Any], found: Found, at: Any
-    ) -> Iterator[Found]:
+        self, name: str, wanted: list[Any], given: list[Any], found: PartialMatch, at: Any
+    ) -> Iterator[PartialMatch]:
         """Match the numbers of a sum or a product, which are combined to one number."""
         literals = [value for value in wanted if is_number(value)]
         others = [value for value in wanted if not is_number(value)]
@@ -639,8 +649,8 @@ class Matcher:
         return other is None or not (other.is_transparent or self._is_called(term, other))
 
     def _paired(
-        self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
-    ) -> Iterator[Found]:
+        self, calls: list[Any], captures: list[Any], tensors: list[Any], found: PartialMatch, name: str
+    ) -> Iterator[PartialMatch]:
         """Find a tensor for each term: calls first, then known arguments."""
         if calls:
             first, *rest = calls
@@ -676,14 +686,14 @@ class Matcher:
                 if not free:
                     return
                 head = [value for value in captures if value is not free[-1]]
-                joined = Joined(name, order[len(head) :])
+                joined = AbsorbedTerms(name, order[len(head) :])
                 yield from self._value((*head, free[-1]), (*order[: len(head)], joined), found)
                 if not head:
                     return
             else:
                 yield from self._value(tuple(captures), order, found)
 
-    def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
+    def _bind(self, capture: Capture, given: Any, found: PartialMatch) -> Iterator[PartialMatch]:
         """Bind an argument of the pattern to a value."""
         if not self._is_of_kind(capture, given):
             kind = "a whole number" if capture.is_whole else _KIND_WORDS[capture.kind]
@@ -744,7 +754,7 @@ class Matcher:
             is_read = isinstance(given, Node) and isinstance(facts.attribute(given), torch.Tensor)
             return isinstance(given, Weight) or is_read
         if capture.kind == TENSOR:
-            return isinstance(given, Node | Weight | Joined) and not is_numeric
+            return isinstance(given, Node | Weight | AbsorbedTerms) and not is_numeric
         return given is not None
 
     def _is_numeric(self, value: Any) -> bool:
@@ -758,15 +768,15 @@ class Matcher:
         is_known = isinstance(result, int | float | torch.SymInt | torch.SymFloat)
         return is_known or value in self._index.facts.numbers
 
-    def _closed(self, found: Found) -> Iterator[Found]:
+    def _closed(self, found: PartialMatch) -> Iterator[PartialMatch]:
         """Compare what the pattern computes without tensors, once its inputs are known."""
         fits = (any(True for _ in self._computed(*each, found, is_last=True)) for each in found.open)
         if all(fits):
             yield found.with_values(open=())
 
     def _computed(
-        self, value: Node | Term, given: Any, found: Found, *, is_last: bool = False
-    ) -> Iterator[Found]:
+        self, value: Node | Term, given: Any, found: PartialMatch, *, is_last: bool = False
+    ) -> Iterator[PartialMatch]:
         """Match a number, shape, dtype or device that the pattern computes, later if an input is unknown."""
         if self._is_written_alike(value, given, found):
             yield found
@@ -788,7 +798,7 @@ class Matcher:
             at = given if isinstance(given, Node) else None
             self._misfit(found, at, kind, given if theirs is None else theirs, expected)
 
-    def _is_written_alike(self, value: Any, given: Any, found: Found) -> bool:
+    def _is_written_alike(self, value: Any, given: Any, found: PartialMatch) -> bool:
         """Tell whether a graph without known results computes a value by the very calls of the pattern."""
         if isinstance(value, Term) and isinstance(given, Term):
             return value.name == given.name and all(
@@ -805,7 +815,7 @@ class Matcher:
             for mine, theirs in zip(value.args, given.args, strict=True)
         )
 
-    def _evaluated(self, node: Any, found: Found) -> Any:
+    def _evaluated(self, node: Any, found: PartialMatch) -> Any:
         """Return what the pattern computes without tensors, such as half of a size."""
         if isinstance(node, Term):
             if node.name == "dtype":
@@ -834,7 +844,7 @@ class Matcher:
         target: Any = node.target
         return target(*(self._evaluated(each, found) for each in node.args))
 
-    def _asked(self, value: Any, name: str, found: Found) -> Any:
+    def _asked(self, value: Any, name: str, found: PartialMatch) -> Any:
         """Return the shape, rank, dtype or device of a tensor of the pattern."""
         given = self._given(value, found)
         known = self._known(given)
@@ -855,7 +865,7 @@ class Matcher:
         result = known_result(value) if isinstance(value, Node) else None
         return self._index.facts.attribute(value) if result is None and isinstance(value, Node) else result
 
-    def _given(self, value: Any, found: Found) -> Any:
+    def _given(self, value: Any, found: PartialMatch) -> Any:
         if isinstance(value, Node) and value.op == "placeholder":
             return found.captured.get(self._pattern.captures[value].name)
         return found.of.get(value)
@@ -876,10 +886,10 @@ class Matcher:
             return self._ignore_literals or is_same_number(value, number_of(given))
         return type(value) is type(given) and bool(value == given)
 
-    def _misfit(self, found: Found, at: Any, argument: str, value: Any, expected: Any) -> None:
+    def _misfit(self, found: PartialMatch, at: Any, argument: str, value: Any, expected: Any) -> None:
         self._fail(found, at, Reason.OTHER_ARGUMENT, argument=argument, value=value, expected=expected)
 
-    def _fail(self, found: Found, at: Any, reason: Reason, **words: Any) -> None:
+    def _fail(self, found: PartialMatch, at: Any, reason: Reason, **words: Any) -> None:
         """Note how far a match has come and the misfit, if near misses are asked for."""
         begin = self._begin
         if begin is None or not self._explains:
@@ -892,7 +902,7 @@ class Matcher:
         if known is None or found.reached > known.reached or reads_it:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
             refusal = reason(**{name: text_of(value) for name, value in words.items()})
-            self._misses[begin] = Miss(
+            self._misses[begin] = NearMiss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node
             )
 

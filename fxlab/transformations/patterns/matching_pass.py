@@ -7,12 +7,12 @@ from typing import Any, ClassVar, TypeVar
 
 from torch.fx import GraphModule, Node
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
 from fxlab.operators import operator_called
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Matcher, Miss
+from fxlab.transformations.patterns.matching import Matcher, NearMiss
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, RewritePass, misfits_of, nodes_of
 
@@ -46,18 +46,18 @@ class MatchingPass(RewritePass[C]):
     def _matcher(self, pattern: Pattern, index: GraphIndex) -> Matcher:
         return Matcher(pattern, index, explains=True)
 
-    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[Sequence[C], list[Miss]]:
+    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[Sequence[C], list[NearMiss]]:
         """Return the candidates, and the near misses of patterns, nearest first."""
         candidates = list(self.match(facts))
         taken = {node for each in candidates for node in (*nodes_of(each), *getattr(each, "inner", ()))}
         return candidates, self._near_misses(facts, taken) if misses else []
 
-    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[NearMiss]:
         """Return the near misses of patterns, without taken nodes."""
         index = GraphIndex(facts, only_casts=self.only_casts)
         anchors = (node for node in index.position if node not in taken and self._is_around(node, facts))
         others = [Matcher(one, index) for each in self.unlike for one in read_once(each)]
-        found: dict[Node, Miss] = {}
+        found: dict[Node, NearMiss] = {}
         for anchor in itertools.islice(anchors, _MOST):
             for matcher in others if anchor not in taken else ():
                 for _, other in matcher.matches(from_here_on(anchor, matcher, index)):
@@ -76,7 +76,7 @@ class MatchingPass(RewritePass[C]):
         """As :meth:`RewritePass.explain`; rows of near misses follow those of the candidates."""
         numbers = itertools.count()
         rows: list[tuple[str, bool, str, str, int]] = []
-        missed: list[tuple[GraphFacts, Miss]] = []
+        missed: list[tuple[GraphFacts, NearMiss]] = []
         known = self._facts_of(graph_module)
         for facts in known:
             candidates, misses = self._tried(facts, misses=self.tells_always)
@@ -130,15 +130,15 @@ class MatchingPass(RewritePass[C]):
         """Return the number of calls of a candidate."""
         return len(nodes_of(candidate)) + len(getattr(candidate, "inner", ()))
 
-    def _misses_at(self, node: Node, index: GraphIndex) -> list[Miss]:
+    def _misses_at(self, node: Node, index: GraphIndex) -> list[NearMiss]:
         """Return how far the patterns get at a node, from their last call or an earlier one."""
-        found, partial = list[Miss](), list[Miss]()
+        found, partial = list[NearMiss](), list[NearMiss]()
         for matcher in (self._matcher(pattern, index) for pattern in self._patterns()):
             list(matcher.matches(from_here_on(node, matcher, index)))
             found += [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
             partial += matcher.partial([node])
             partial += [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
-        best: dict[Node, Miss] = {}
+        best: dict[Node, NearMiss] = {}
         for miss in (*found, *partial):
             if miss.node not in best or miss.reached > best[miss.node].reached:
                 best[miss.node] = miss
@@ -154,9 +154,9 @@ def from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, 
     return around
 
 
-def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
+def apart_from_each_other(misses: Iterable[NearMiss]) -> list[NearMiss]:
     """Return near misses, nearest first, without those that contain, or are part of, a nearer one."""
-    apart, covered = dict[Node, Miss](), set[Node]()
+    apart, covered = dict[Node, NearMiss](), set[Node]()
     for miss in sorted(misses, key=lambda miss: -miss.share):
         if miss.node not in covered and apart.keys().isdisjoint(miss.nodes):
             apart[miss.node] = miss

@@ -12,9 +12,9 @@ from torch import fx, nn
 from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
-from fxlab.exchanged import exchanged
-from fxlab.node_info import outputs_of, upstream
+from fxlab.base.exchanged import patched_functions
 from fxlab.operators import is_of_python
+from fxlab.operators.node_info import outputs_of, upstream
 from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.calls import Calls, Term
 
@@ -299,7 +299,7 @@ def trace(
 
     Returns its graph, the owner of the graph's constants and modules, and the other arguments by name.
     """
-    with exchanged(torch, dict.fromkeys(("finfo", "iinfo"), _of_proxies)):
+    with patched_functions(torch, dict.fromkeys(("finfo", "iinfo"), _of_proxies)):
         return _traced(function, names, given)
 
 

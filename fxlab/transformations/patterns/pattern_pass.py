@@ -9,16 +9,16 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.node_info import outputs_of
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import pytree
 from fxlab.operators import draws_random_numbers
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import pytree
+from fxlab.operators.node_info import outputs_of
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
-from fxlab.transformations.patterns.captured import Called, Joined, Size, open_sizes_in
+from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size, open_sizes_in
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
 from fxlab.transformations.patterns.match import (
     Match,
@@ -27,7 +27,7 @@ from fxlab.transformations.patterns.match import (
     why_used_elsewhere,
     why_written,
 )
-from fxlab.transformations.patterns.matching import Found, Matcher, Miss
+from fxlab.transformations.patterns.matching import Matcher, NearMiss, PartialMatch
 from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
@@ -78,11 +78,11 @@ class PatternPass(MatchingPass[Match]):
 
     tells_always: ClassVar = True
 
-    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
+    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[NearMiss]]:
         """Return the matches in the order of the graph, and the near misses."""
         index = GraphIndex(facts)
-        found: dict[Node, tuple[Pattern, tuple[Node, ...], Found]] = {}
-        missed: dict[Node, Miss] = {}
+        found: dict[Node, tuple[Pattern, tuple[Node, ...], PartialMatch]] = {}
+        missed: dict[Node, NearMiss] = {}
         matchers = [self._matcher(pattern, index, explains=misses) for pattern in self._read]
         for pattern, matcher in zip(self._read, matchers, strict=True):
             for roots, one in matcher.matches():
@@ -155,7 +155,9 @@ class PatternPass(MatchingPass[Match]):
         if len(candidate.roots) == 1:
             move_dtype_checks(checks, candidate.roots[0], edit)
         modules = {
-            path: replace(own, input=_current(own.input, moved)) if isinstance(own, Called) else own
+            path: replace(own, input=_current(own.input, moved))
+            if isinstance(own, CallInPlaceOfModule)
+            else own
             for path, own in candidate.found.modules.items()
         }
         results = placing.all(replacement, given, modules)
@@ -230,14 +232,14 @@ def _order_of(pattern: Pattern) -> list[str]:
 
 def _is_plain(value: Any) -> bool:
     """Tell whether a captured value is passed to the replacement unchanged."""
-    kept = (Node, Weight, Joined, Size)
+    kept = (Node, Weight, AbsorbedTerms, Size)
     return not any(isinstance(each, kept) for each in pytree.tree_leaves(value))
 
 
 def _current(value: Any, moved: dict[Node, Node]) -> Any:
     """Return a captured value, or its replacement by earlier rewrites."""
-    if isinstance(value, Joined):
-        return Joined(value.name, tuple(_current(each, moved) for each in value.values))
+    if isinstance(value, AbsorbedTerms):
+        return AbsorbedTerms(value.name, tuple(_current(each, moved) for each in value.values))
     if isinstance(value, tuple | list):
         return tuple(_current(each, moved) for each in value)
     while isinstance(value, Node) and value in moved:

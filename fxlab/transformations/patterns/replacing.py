@@ -11,12 +11,12 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.free_paths import unused_name
-from fxlab.node_info import attribute_at, outputs_of, upstream
+from fxlab.models.graph_modules.free_paths import unused_name
 from fxlab.operators import is_of_python, may_alias
+from fxlab.operators.node_info import attribute_at, outputs_of, upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
-from fxlab.transformations.patterns.captured import Called, Joined, Size
+from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 
@@ -76,7 +76,7 @@ class Placing:
             if isinstance(value.value, int):
                 return value.value
             return self.insert("call_method", "size", (value.node, value.dim), {}, value.value)
-        if isinstance(value, Joined):
+        if isinstance(value, AbsorbedTerms):
             target: Any = torch.add if value.name == "add" else torch.mul
             first, *rest = (self.argument(each) for each in value.values)
             for other in rest:
@@ -113,7 +113,7 @@ class Placing:
         return node
 
     def all(
-        self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str | Called]
+        self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str | CallInPlaceOfModule]
     ) -> tuple[Any, ...]:
         """Write all calls of a replacement; return its results."""
         values: dict[Node, Any] = {node: given[name] for node, name in replacement.inputs.items()}
@@ -129,7 +129,7 @@ class Placing:
             target: Any = node.target
             if node.op == "call_module":
                 own = modules.get(str(target))
-                if isinstance(own, Called):
+                if isinstance(own, CallInPlaceOfModule):
                     values[node] = self._called_again(own, args[0])
                     continue
                 target = own or self._module(replacement.root, str(target))
@@ -147,7 +147,7 @@ class Placing:
                 self.made.remove(made)
         return tuple(map_arg(replacement.outputs, values.__getitem__))
 
-    def _called_again(self, called: Called, value: Any) -> Any:
+    def _called_again(self, called: CallInPlaceOfModule, value: Any) -> Any:
         """Make the calls of the graph once more, with another input."""
         made: dict[Node, Any] = {called.input: value}
         for node in called.nodes:

@@ -18,12 +18,12 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
-from fxlab.checks import described
-from fxlab.models.free_paths import variants
-from fxlab.node_info import function_text, known_result
+from fxlab.base.checks import describe
+from fxlab.base.torch_private import OpOverload, OpOverloadPacket, pytree
+from fxlab.models.graph_modules.free_paths import variants
 from fxlab.operators import function_of, operator_of
+from fxlab.operators.node_info import function_text, known_result
 from fxlab.operators.operator import setting_of
-from fxlab.torch_private import OpOverload, OpOverloadPacket, pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.pattern import either
@@ -171,7 +171,7 @@ class Source:
             return repr(number) if math.isfinite(number) else f"float({str(number)!r})"
         if isinstance(value, torch.device | torch.memory_format):
             return f"torch.{value!r}" if isinstance(value, torch.device) else str(value)
-        raise ValueError(f"nodes: a pattern cannot hold {described(value)}.")
+        raise ValueError(f"nodes: a pattern cannot hold {describe(value)}.")
 
     def _call(self, node: Node) -> str:
         if node in self._layers:

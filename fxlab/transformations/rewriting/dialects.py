@@ -9,8 +9,8 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import Argument, Target
 
+from fxlab.base.torch_private import AnyConv
 from fxlab.operators import computed_by, is_aten, operator_of
-from fxlab.torch_private import AnyConv
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import unexpected
-from fxlab.first_use import pd
-from fxlab.garbage import without_collecting
-from fxlab.models.bodies import graphs_of
-from fxlab.models.graph_module import check_lints, ensure_picklable
-from fxlab.models.modes import Mode, RequireApart, RequireModes, first_computing
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.checks import type_error
+from fxlab.base.first_use import pd
+from fxlab.base.garbage import without_collecting
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.models.graph_modules.bodies import graphs_of
+from fxlab.models.graph_modules.graph_module import check_lints, ensure_picklable
+from fxlab.models.graph_modules.modes import Mode, RequireApart, RequireModes, first_computing
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
 from fxlab.transformations.candidate_filter import Limit
@@ -146,7 +146,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     def _matches(self, facts: GraphFacts) -> Iterable[C]:
         found: Any = self.match(facts)
         if not isinstance(found, Iterable):
-            raise unexpected(f"{self.name}.match", "an iterator of candidates", found, "Yield each of them.")
+            raise type_error(f"{self.name}.match", "an iterator of candidates", found, "Yield each of them.")
         return found
 
     def _facts_of(self, graph_module: GraphModule) -> list[GraphFacts]:
@@ -282,8 +282,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         pandas.DataFrame
             A row for each node of each candidate, in columns ``node`` (its name; ``true_graph_0/mm`` for the
             node ``mm`` of a body), ``matched`` (whether it would be changed), ``reason`` (the change in
-            words, or why it is left alone), ``code`` (that of the :class:`~fxlab.reasons.Refusal`, empty if
-            it matches) and ``candidate`` (the number of the candidate: nodes of one are changed together).
+            words, or why it is left alone), ``code`` (that of the :class:`~fxlab.base.reasons.Refusal`,
+            empty if it matches) and ``candidate`` (its number: nodes of one candidate are changed together).
         """
         found = ((facts, each) for facts in self._facts_of(graph_module) for each in self._matches(facts))
         rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
@@ -338,7 +338,7 @@ def nodes_of(candidate: Candidate) -> Sequence[Node]:
 def _as_nodes(value: Any, source: str, expected: str) -> Sequence[Node]:
     nodes = (value,) if isinstance(value, Node) else value
     if not isinstance(nodes, Sequence) or not all(isinstance(each, Node) for each in nodes):
-        raise unexpected(source, f"{expected} (one, or a tuple)", value)
+        raise type_error(source, f"{expected} (one, or a tuple)", value)
     return nodes
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.node_info import known_shape
+from fxlab.base.torch_private import AnyBatchNorm
 from fxlab.operators import argument, computed_by
-from fxlab.torch_private import AnyBatchNorm
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,

@@ -6,8 +6,8 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
+from fxlab.base.torch_private import AnyConv, AnyConvTranspose
 from fxlab.operators import argument, computed_by
-from fxlab.torch_private import AnyConv, AnyConvTranspose
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.models.containers import is_container
-from fxlab.models.free_paths import unused_name
-from fxlab.node_info import only_input
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.models.graph_modules.containers import is_container
+from fxlab.models.graph_modules.free_paths import unused_name
+from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (
     PARAMETERS,

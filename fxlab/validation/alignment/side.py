@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.models.running import Inputs, given_arguments, named_arguments
-from fxlab.node_info import module_path
+from fxlab.models.running.running import Inputs, given_arguments, named_arguments
+from fxlab.operators.node_info import module_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.validation.verdicts.runs import Runs

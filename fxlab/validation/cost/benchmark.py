@@ -11,28 +11,28 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from fxlab.checks import positive_int
-from fxlab.first_use import pd
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import (
+from fxlab.base.checks import positive_int
+from fxlab.base.first_use import pd
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.results import Result
+from fxlab.base.units import with_unit
+from fxlab.front_desk.sources import (
+    SessionLike,
+    checked_session,
+    inputs_or_examples,
+)
+from fxlab.models.running.running import (
     Inputs,
     call_arguments,
-    called,
+    call_model,
     generators_kept,
     given_arguments,
     gradients_for,
     named_arguments,
     seed_generators,
 )
+from fxlab.models.state.model_state import state_kept
 from fxlab.models.weight_files import check_in_memory
-from fxlab.results import Result
-from fxlab.sources import (
-    SessionLike,
-    checked_session,
-    inputs_or_examples,
-)
-from fxlab.units import with_unit
 from fxlab.validation.arguments import check_runs
 from fxlab.validation.outputs.computed_tensors import written_inputs
 
@@ -99,7 +99,7 @@ class _Timed:
         self._model, self._inputs = model, inputs
         with state_kept(model) as state:
             args, kwargs = call_arguments(inputs)
-            called(model, args, kwargs)
+            call_model(model, args, kwargs)
             before = named_arguments(model, *given_arguments(inputs))
             self._written = state.copied_parameters
             self._writes = bool(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlab.first_use import pd
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.collectives import Collective, collectives_of, tensor_bytes
-from fxlab.models.running import Inputs
-from fxlab.node_info import known_result, module_path, modules_by_path
-from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
+from fxlab.models.parallel.collectives import Collective, collectives_of, tensor_bytes
+from fxlab.models.running.running import Inputs
+from fxlab.operators.node_info import known_result, module_path, modules_by_path
 from fxlab.validation.cost.memory import pass_of
 from fxlab.validation.cost.traced_flops import TracedFlops
 

@@ -13,15 +13,15 @@ import torch
 from torch import fx, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxlab.first_use import pd
-from fxlab.models.bodies import run_under
-from fxlab.models.running import Inputs, bound_values, given_arguments
-from fxlab.models.step_record import GUARDS, IN_PLACE
-from fxlab.node_info import is_backward, known_result, module_path, state_path
-from fxlab.results import Result
-from fxlab.sources import Model, SessionLike, graph_of, inputs_of, resolved
-from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
-from fxlab.units import with_unit
+from fxlab.base.first_use import pd
+from fxlab.base.results import Result
+from fxlab.base.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
+from fxlab.base.units import with_unit
+from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
+from fxlab.models.graph_modules.bodies import run_under
+from fxlab.models.running.running import Inputs, bound_values, given_arguments
+from fxlab.models.running.step_record import GUARDS, IN_PLACE
+from fxlab.operators.node_info import is_backward, known_result, module_path, state_path
 from fxlab.validation.verdicts.own_run import OtherTensors
 from fxlab.values.tensors import known_number, stored_parts, tensor_leaves
 

@@ -8,11 +8,19 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.checks import positive_int
-from fxlab.first_use import pd
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import (
+from fxlab.base.checks import positive_int
+from fxlab.base.first_use import pd
+from fxlab.base.interrupts import RestoringStack
+from fxlab.front_desk.sources import (
+    Model,
+    SessionLike,
+    graph_of,
+    inputs_of,
+    inputs_or_examples,
+    module_of,
+    resolved,
+)
+from fxlab.models.running.running import (
     Inputs,
     accelerators_in_use,
     generators_kept,
@@ -20,8 +28,8 @@ from fxlab.models.running import (
     placeholder_values,
     seed_generators,
 )
-from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.sources import Model, SessionLike, graph_of, inputs_of, inputs_or_examples, module_of, resolved
+from fxlab.models.state.model_state import state_kept
+from fxlab.operators.node_info import module_path, parameter_counts, target_text
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount

@@ -10,11 +10,11 @@ from torch.func import functional_call
 from torch.fx import GraphModule
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from fxlab.models.bodies import run_under
-from fxlab.models.collectives import exchanges
+from fxlab.base.torch_private import TorchDispatchMode, pytree
+from fxlab.models.graph_modules.bodies import run_under
+from fxlab.models.parallel.collectives import exchanges
 from fxlab.operators import multiplies_no_matrices
 from fxlab.operators.products import TORCH_NAMESPACES
-from fxlab.torch_private import TorchDispatchMode, pytree
 from fxlab.values.tensors import is_floating, known_number, tensor_leaves
 
 _aten = torch.ops.aten

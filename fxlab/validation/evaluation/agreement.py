@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import GraphModule
 
-from fxlab.models.running import Inputs, run
+from fxlab.models.running.running import Inputs, run
 from fxlab.validation.evaluation.batch_inputs import copied_batch
 from fxlab.values.tensors import tensors_by_path, to_float64
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch.fx import GraphModule
 
-from fxlab.checks import described
-from fxlab.models.running import Inputs
-from fxlab.torch_private import pytree
+from fxlab.base.checks import describe
+from fxlab.base.torch_private import pytree
+from fxlab.models.running.running import Inputs
 from fxlab.transformations.signature import digest as content_digest
 from fxlab.values.lazy import LazyTensor
-from fxlab.values.nested import map_tensors, parted, put_together
+from fxlab.values.nested import flatten_objects, map_tensors, unflatten_objects
 from fxlab.values.tensors import bits_of, tensor_leaves
 
 
@@ -22,14 +22,14 @@ def check_batch(batch: Any, number: int) -> None:
     if not isinstance(batch, Mapping | tuple | list | torch.Tensor):
         raise TypeError(
             f"batches: expected mappings, tuples, lists or tensors, got "
-            f"{described(batch)} as batch {number}. Give each as the model is called with it."
+            f"{describe(batch)} as batch {number}. Give each as the model is called with it."
         )
 
 
 def copied_batch(batch: Any) -> Any:
     """Return a batch with copies of its tensors and arrays."""
-    return put_together(
-        map_tensors(lambda _, tensor: tensor.detach().clone(), parted(batch), other=_own_array)
+    return unflatten_objects(
+        map_tensors(lambda _, tensor: tensor.detach().clone(), flatten_objects(batch), other=_own_array)
     )
 
 

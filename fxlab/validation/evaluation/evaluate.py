@@ -15,9 +15,9 @@ import torch
 from torch.fx import GraphModule
 from tqdm import tqdm
 
-from fxlab.checks import described, path_text, positive_int, unexpected
-from fxlab.models.running import batches_of, generators_kept, taken_of_batch
-from fxlab.sources import Model, source_of
+from fxlab.base.checks import describe, path_text, positive_int, type_error
+from fxlab.front_desk.sources import Model, source_of
+from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
@@ -173,7 +173,7 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
     if (batch := next(rest, None)) is None:
         raise ValueError("batches: there are none.")
     check_batch(batch, 0)
-    given = taken_of_batch(batch, first.module)
+    given = model_inputs_in_batch(batch, first.module)
     graphs = (
         graph_to_run(first.module, "reference", given),
         graph_to_run(second.module, "candidate", given),
@@ -227,7 +227,7 @@ def _check_batches(batches: Any) -> None:
     if isinstance(batches, str | bytes | Mapping | torch.Tensor | type) or not isinstance(batches, Iterable):
         raise TypeError(
             f"batches: expected an iterable of batches, such as a DataLoader or a list, got "
-            f"{described(batches)}. One batch is given as [batch]."
+            f"{describe(batches)}. One batch is given as [batch]."
         )
 
 
@@ -236,13 +236,13 @@ def checked_metrics(metrics: Any) -> dict[str, Metric]:
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
-        raise unexpected(
+        raise type_error(
             "metrics", "a mapping of functions by name", metrics, 'Write metrics={"accuracy": function}.'
         )
     for name, metric in metrics.items():
         if not isinstance(name, str) or not callable(metric):
             raise TypeError(
-                f"metrics: expected functions by name, but {described(name)} stands for {described(metric)}."
+                f"metrics: expected functions by name, but {describe(name)} stands for {describe(metric)}."
             )
     return dict(metrics)
 
@@ -263,7 +263,7 @@ def checked_executor(executor: Any) -> None:
     """Raise a ``TypeError`` for an object that takes no calls."""
     if executor is None or (not isinstance(executor, type) and callable(getattr(executor, "submit", None))):
         return
-    raise unexpected(
+    raise type_error(
         "executor", "a concurrent.futures.Executor", executor, "Give one, such as ProcessPoolExecutor(4)."
     )
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
-from fxlab.first_use import pd
-from fxlab.models.running import Inputs
-from fxlab.results import Judged
-from fxlab.units import counted, percent, with_unit
+from fxlab.base.first_use import pd
+from fxlab.base.results import Judged
+from fxlab.base.units import counted, percent, with_unit
+from fxlab.models.running.running import Inputs
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
 from fxlab.validation.verdicts.comparison import Verdict

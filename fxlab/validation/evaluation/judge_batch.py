@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict

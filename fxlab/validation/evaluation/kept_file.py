@@ -15,8 +15,8 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab._version import __version__
-from fxlab.models.module_tensors import tensors_of
-from fxlab.models.settings import NumericSettings
+from fxlab.models.state.module_tensors import tensors_of
+from fxlab.models.state.settings import NumericSettings
 from fxlab.transformations.signature import digest
 from fxlab.validation.evaluation.batch_inputs import add_to
 from fxlab.validation.evaluation.judge_batch import BatchResult

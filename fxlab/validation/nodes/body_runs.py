@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.base.torch_private import pytree
 from fxlab.graphs.unfolded import passed_to
-from fxlab.models.bodies import Body, all_bodies, bodies_called
-from fxlab.models.running import bound_values
-from fxlab.models.safe_code import protect
-from fxlab.torch_private import pytree
+from fxlab.models.graph_modules.bodies import Body, all_bodies, bodies_called
+from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.running.running import bound_values
 
 MOST = 100
 """How many runs of a body are kept in one call, such as the steps of a loop: the first ones."""

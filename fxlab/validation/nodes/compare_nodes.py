@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from fxlab.checks import flag
-from fxlab.first_use import pd
+from fxlab.base.checks import require_bool
+from fxlab.base.first_use import pd
+from fxlab.base.results import Result
+from fxlab.front_desk.sources import Model
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
-from fxlab.models.running import Inputs, generators_kept
-from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.results import Result
-from fxlab.sources import Model
+from fxlab.models.running.running import Inputs, generators_kept
+from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import CompiledCodeError, graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
@@ -104,7 +104,7 @@ def compare_nodes(
     by_name = is_made_of(first, second)
     if by_name is False or (by_name is None and not are_mostly_alike(first, second)):
         first, second = matched_by_values(aligned(first, second, given))
-    pairs = SideBySide(first, second, given, in_float64=flag(judge, "judge"))
+    pairs = SideBySide(first, second, given, in_float64=require_bool(judge, "judge"))
     with generators_kept():
         rows: dict[str, list[Any]] = {}
         for pair in pairs.pairs():

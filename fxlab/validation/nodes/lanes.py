@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.model_state import memory_of
-from fxlab.models.modes import Requirement
-from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
-from fxlab.node_info import attribute_at
+from fxlab.base.torch_private import pytree
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.modes import Requirement
+from fxlab.models.running.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.models.state.model_state import memory_of
 from fxlab.operators import draws_random_numbers
-from fxlab.torch_private import pytree
+from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, keeps_state
 from fxlab.validation.nodes.body_runs import BodyRuns
 from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode, first_difference, replayable
@@ -28,7 +28,7 @@ NOT_THERE = object()
 """Stands for the value of a node that has none in the run of the original."""
 
 
-class Lane:
+class NodeRunner:
     """Runs nodes of a graph one at a time."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Lane:
         return not isinstance(called, Requirement) and any(part.training for part in called.modules())
 
 
-def give_the_same_draws(first: Lane, second: Lane, inputs: Inputs) -> None:
+def give_the_same_draws(first: NodeRunner, second: NodeRunner, inputs: Inputs) -> None:
     """Give the nodes of two graphs the random numbers that those of the first draw, if both draw alike."""
     if not any(lane.may_draw(node) for lane in (first, second) for node in lane.graph.nodes):
         return
@@ -107,7 +107,9 @@ def _by_node(drawn: Sequence[Draw], given: Sequence[Draw]) -> Mapping[str, list[
     return found
 
 
-def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = None) -> Float64Interpreter:
+def _exact_interpreter(
+    module: GraphModule, lane: NodeRunner, widen: Widen | None = None
+) -> Float64Interpreter:
     """Return an interpreter that runs the nodes of a lane in float64, on tensors of a copy of its module."""
     return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
 
@@ -115,7 +117,7 @@ def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = No
 class ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on kept float64 values."""
 
-    def __init__(self, original: Lane, transformed: Lane, new: NewValues | None = None) -> None:
+    def __init__(self, original: NodeRunner, transformed: NodeRunner, new: NewValues | None = None) -> None:
         self.new = NewValues(original.module, transformed.module) if new is None else new
         self._given = {**original.given, **transformed.given}
         self._lanes = original, transformed

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.graphs.matching import matched
-from fxlab.interrupts import RestoringStack
-from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs, takes_derivatives
-from fxlab.node_info import attribute_at
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import pytree
+from fxlab.graphs.matching import match_nodes
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.running.running import Inputs, takes_derivatives
 from fxlab.operators import written_arguments
-from fxlab.torch_private import pytree
+from fxlab.operators.node_info import attribute_at
 from fxlab.validation.nodes.body_runs import body_names, matching_bodies
-from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane, give_the_same_draws
+from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, NodeRunner, give_the_same_draws
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.values.tensors import tensors_by_path
 
@@ -101,14 +101,14 @@ class SideBySide:
     ) -> None:
         if transformed is original:  # values are kept by node
             transformed = share_tensors_copy(original)
-        self._matching = matched(original, transformed, body.inputs if body else None)
+        self._matching = match_nodes(original, transformed, body.inputs if body else None)
         self._takes_derivatives = any(
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
         )
         expected, accumulated = (body.expected, body.accumulated) if body else (None, None)
-        self._first = Lane(original, "original", inputs, expected)
-        self._second = Lane(transformed, "transformed", inputs, accumulated)
-        self._again = Lane(transformed, "transformed", inputs, accumulated)
+        self._first = NodeRunner(original, "original", inputs, expected)
+        self._second = NodeRunner(transformed, "transformed", inputs, accumulated)
+        self._again = NodeRunner(transformed, "transformed", inputs, accumulated)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
         if body is None:
             give_the_same_draws(self._first, self._second, inputs)

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from fxlab.models.call_record import CallRecord, Layout, Place
-from fxlab.units import listed
+from fxlab.base.units import listed
+from fxlab.models.running.call_record import CallRecord, Layout, Place
 from fxlab.values.tensors import PlainPart
 
 RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from fxlab.checks import number
-from fxlab.first_use import pd
-from fxlab.models.running import Inputs
-from fxlab.node_info import dtype_name
-from fxlab.sources import Model, compared_models, inputs_or_examples
+from fxlab.base.checks import number
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import Model, compared_models, inputs_or_examples
+from fxlab.models.running.running import Inputs
+from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import graph_to_run
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts

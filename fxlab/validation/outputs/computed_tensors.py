@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.call_record import CallRecord
+from fxlab.base.interrupts import RestoringStack
 from fxlab.models.hooks import compiled_calls
-from fxlab.models.model_state import state_kept_in_call, value_at
-from fxlab.models.running import (
+from fxlab.models.running.call_record import CallRecord
+from fxlab.models.running.running import (
     Generators,
     Inputs,
     call_arguments,
-    called,
+    call_model,
     generators_kept,
     given_arguments,
     named_arguments,
     seed_generators,
     with_gradients_if_needed,
 )
+from fxlab.models.state.model_state import state_kept_in_call, value_at
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
@@ -78,7 +78,7 @@ def observed(
             seed_generators(0)
             before = Generators.now()
             with under(), compiled_calls() as compiled:
-                output = called(model, args, kwargs)
+                output = call_model(model, args, kwargs)
             runs_compiled_code |= compiled.are_there
             runs_with_gradients = torch.is_grad_enabled()
             record = CallRecord.of(output, after, state.tensors(), before)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from fxlab.models.call_record import Place
-from fxlab.models.module_tensors import place_of, plain_name
-from fxlab.models.running import Inputs, argument_names, given_arguments
-from fxlab.models.tensor_state import named_tensors
+from fxlab.models.running.call_record import Place
+from fxlab.models.running.running import Inputs, argument_names, given_arguments
+from fxlab.models.state.module_tensors import place_of, plain_name
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
 from fxlab.values.lazy import is_lazy
 from fxlab.values.tensors import is_plain

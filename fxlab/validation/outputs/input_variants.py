@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import positive_int
-from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments
-from fxlab.node_info import modules_by_path
+from fxlab.base.checks import positive_int
+from fxlab.front_desk.sources import inputs_or_examples
+from fxlab.models.running.running import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.operators import casts, moves_elements
-from fxlab.sources import inputs_or_examples
-from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
+from fxlab.operators.node_info import modules_by_path
+from fxlab.values.nested import flatten_objects, map_tensors, tensors_inside, unflatten_objects
 from fxlab.values.tensors import to_float64
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -144,7 +144,7 @@ def sizes_in_graph(model: torch.nn.Module, inputs: Inputs) -> SizesKnown:
     known: SizesKnown = {}
     for node in model.graph.find_nodes(op="placeholder"):
         there = dict(tensors_inside(node.meta.get("val")))
-        for path, tensor in tensors_inside(parted(given.get(str(node.target)))):
+        for path, tensor in tensors_inside(flatten_objects(given.get(str(node.target)))):
             if (other := there.get(path)) is not None and other.dim() == tensor.dim():
                 known[id(tensor)] = [_expression(size) for size in other.shape]
     return known
@@ -370,10 +370,10 @@ def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _plain(inputs: Inputs) -> Any:
     """Return inputs in containers alone: objects, such as caches, are taken apart."""
-    return parted(inputs if isinstance(inputs, torch.Tensor | tuple | list) else dict(inputs))
+    return flatten_objects(inputs if isinstance(inputs, torch.Tensor | tuple | list) else dict(inputs))
 
 
 def _with_tensors(inputs: Inputs, tensors: list[torch.Tensor]) -> Inputs:
     rest = iter(tensors)
-    result: Inputs = put_together(map_tensors(lambda *_: next(rest), _plain(inputs)))
+    result: Inputs = unflatten_objects(map_tensors(lambda *_: next(rest), _plain(inputs)))
     return result

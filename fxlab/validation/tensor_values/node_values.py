@@ -11,17 +11,17 @@ from typing import Any, Literal
 import torch
 from torch import fx, nn
 
-from fxlab.checks import unexpected
-from fxlab.first_use import pd
+from fxlab.base.checks import type_error
+from fxlab.base.first_use import pd
+from fxlab.base.results import Result
+from fxlab.base.units import counted
+from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, is_session, resolved
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.module_tensors import tensors_of
-from fxlab.models.ranks import why_not_judged
-from fxlab.models.running import Inputs, call_arguments, given_inputs
-from fxlab.node_info import attribute_at, nodes_at, unknown_node
-from fxlab.results import Result
-from fxlab.sources import Model, SessionLike, graph_of, inputs_of, is_session, resolved
-from fxlab.units import counted
+from fxlab.models.parallel.ranks import why_not_judged
+from fxlab.models.running.running import Inputs, call_arguments, given_inputs
+from fxlab.models.state.module_tensors import tensors_of
+from fxlab.operators.node_info import attribute_at, nodes_at, unknown_node
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
 from fxlab.validation.tensor_values.visited_run import values_at, visit_values
@@ -163,7 +163,7 @@ def node_values(
     """
     found = resolved(graph, "graph")
     if not isinstance(node, str | fx.Node):
-        raise unexpected("node", "a node or its name", node)
+        raise type_error("node", "a node or its name", node)
     inputs = inputs_of(found, given_inputs(inputs))
     if original is None and is_session(found) and found.original is not found.graph_module:
         original = found.original

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fxlab.checks import unexpected
+from fxlab.base.checks import type_error
 from fxlab.validation.tensor_values.statistics import readable
 from fxlab.values.tensors import wide_device
 
@@ -71,7 +71,7 @@ def slice_of(
             continue
         place = chosen.get(d, 0)
         if isinstance(place, bool) or not isinstance(place, int):
-            raise unexpected("index", f"an int for dimension {d}", place)
+            raise type_error("index", f"an int for dimension {d}", place)
         if not -size <= place < size and (size or d in chosen):
             raise ValueError(f"index: dimension {d} has {size} elements, got {place}.")
         places.append(place % size if size else 0)
@@ -90,7 +90,7 @@ def slice_of(
 
 def _dimension(value: object, rank: int, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise unexpected(argument, "the number of a dimension", value)
+        raise type_error(argument, "the number of a dimension", value)
     if not -rank <= value < rank:
         raise ValueError(f"{argument}: the tensor has {rank} dimensions, got {value}.")
     return value % rank

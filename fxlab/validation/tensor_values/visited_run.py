@@ -6,10 +6,16 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
-from fxlab.node_info import upstream
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.running.running import (
+    Inputs,
+    generators_kept,
+    gradients_for,
+    placeholder_values,
+    seed_generators,
+)
+from fxlab.models.state.model_state import state_kept
+from fxlab.operators.node_info import upstream
 from fxlab.validation.arguments import check_runs_by_node
 from fxlab.validation.tensor_values.statistics import readable
 from fxlab.values.tensors import tensors_by_path

@@ -5,12 +5,12 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.checks import flag
-from fxlab.first_use import pd
+from fxlab.base.checks import require_bool
+from fxlab.base.first_use import pd
+from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.changes_made import changes_made
-from fxlab.models.module_tensors import tensors_of
-from fxlab.models.ranks import is_in_fake_group
-from fxlab.sources import SessionLike, checked_session
+from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.state.module_tensors import tensors_of
 from fxlab.validation.verdicts.verdict import Reference, verdict_on_order
 
 COLUMNS = ("changes", "nodes", "parameters", "max_abs_diff", "status", "note")
@@ -65,7 +65,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     """
     stages = checked_session(session).stages
     reference = _reference(session)
-    in_float64 = flag(in_float64, "in_float64")
+    in_float64 = require_bool(in_float64, "in_float64")
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
     rows = []

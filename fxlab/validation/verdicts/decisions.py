@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import Node
 
+from fxlab.base.torch_private import pytree
 from fxlab.operators import argument_of, operator_for, takes_steps
-from fxlab.torch_private import pytree
 from fxlab.validation.verdicts.draws import Draws, DrawsMode
 from fxlab.values.tensors import tensor_leaves, to_float64
 

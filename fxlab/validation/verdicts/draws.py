@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.models.bodies import run_under
-from fxlab.torch_private import HigherOrderOperator, OpOverload, TorchDispatchMode, modes_disabled
+from fxlab.base.torch_private import HigherOrderOperator, OpOverload, TorchDispatchMode, modes_disabled
+from fxlab.models.graph_modules.bodies import run_under
 from fxlab.values.tensors import to_float64
 
 _NAMES = {

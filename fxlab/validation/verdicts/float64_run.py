@@ -7,23 +7,23 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.attention_kernels import in_steps, is_attention_kernel
-from fxlab.models.bodies import run_under
-from fxlab.models.model_state import state_kept, value_at
-from fxlab.models.running import (
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
+from fxlab.models.graph_modules.bodies import run_under
+from fxlab.models.running.attention_kernels import in_steps, is_attention_kernel
+from fxlab.models.running.running import (
     Inputs,
     bound_values,
     call_arguments,
     detached,
     generators_kept,
+    memoize_by_tensor,
     named_arguments,
-    once_each,
     seed_generators,
     takes_derivatives,
     torch_generators_now,
 )
-from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
+from fxlab.models.state.model_state import state_kept, value_at
 from fxlab.transformations.calls.graph_index import is_guard
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
@@ -316,17 +316,17 @@ class Float64Interpreter(OtherTensors):
 
 def widened(value: Any) -> Any:
     """Return a value with the tensors and dtypes inside in float64 (complex128)."""
-    return pytree.tree_map(once_each(_wide), value)
+    return pytree.tree_map(memoize_by_tensor(_wide), value)
 
 
 def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
     """Return positional and keyword arguments in float64, moved if that is asked for."""
     given = call_arguments(inputs)
     together = dict(_wide_together(pytree.tree_leaves(given)))
-    wide: tuple[Any, Any] = pytree.tree_map(once_each(_wide, together.items()), given)
+    wide: tuple[Any, Any] = pytree.tree_map(memoize_by_tensor(_wide, together.items()), given)
     if move is None:
         return wide
-    one = once_each(
+    one = memoize_by_tensor(
         lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor,
         ((tensor, tensor) for tensor in together.values()),
     )

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept, state_kept_in_call
-from fxlab.models.module_tensors import place_of, plain_name
-from fxlab.models.running import (
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import pytree
+from fxlab.models.running.running import (
     Inputs,
     bound_values,
     call_arguments,
-    called,
+    call_model,
     generators_kept,
+    memoize_by_tensor,
     named_arguments,
-    once_each,
     seed_generators,
 )
-from fxlab.models.tensor_state import named_tensors
-from fxlab.torch_private import pytree
+from fxlab.models.state.model_state import state_kept, state_kept_in_call
+from fxlab.models.state.module_tensors import place_of, plain_name
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Settings, wide_arguments
@@ -65,7 +65,7 @@ def gradients_of(
         with given_draws(drawn), warnings.catch_warnings():
             # Dynamo asks each input for its gradient.
             warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf")
-            outputs = tensors_by_path(called(module, args, kwargs))
+            outputs = tensors_by_path(call_model(module, args, kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
         return Gradients(_named(_gradients(outputs, leaves)), flow_from)
 
@@ -213,13 +213,13 @@ def trained_parameters(module: GraphModule) -> dict[str, torch.nn.Parameter]:
 
 def _leaves(value: Any) -> Any:
     """Return copies of tensors of which a gradient may be asked."""
-    one = once_each(lambda tensor: tensor.detach().clone().requires_grad_(is_floating(tensor)))
+    one = memoize_by_tensor(lambda tensor: tensor.detach().clone().requires_grad_(is_floating(tensor)))
     return pytree.tree_map_only(torch.Tensor, one, value)
 
 
 def _not_leaves(value: Any) -> Any:
     """Return copies that a graph may write into."""
-    return pytree.tree_map_only(torch.Tensor, once_each(torch.clone), value)
+    return pytree.tree_map_only(torch.Tensor, memoize_by_tensor(torch.clone), value)
 
 
 def _named(gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fxlab.node_info import dtype_name
-from fxlab.units import with_unit
+from fxlab.base.units import with_unit
+from fxlab.operators.node_info import dtype_name
 from fxlab.values.tensors import dense, is_floating, real_numbers, same_bits, stored_otherwise, to_float64
 
 ROUNDINGS = 3.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule
 
-from fxlab.models.module_tensors import place_of, tensors_of
+from fxlab.models.state.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import (
     bits_of,

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import (
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.running.running import (
     Inputs,
     generators_kept,
     gradients_for,
@@ -18,9 +17,10 @@ from fxlab.models.running import (
     seed_generators,
     torch_generators_now,
 )
+from fxlab.models.state.model_state import state_kept
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws
-from fxlab.values.nested import Path, map_tensors, parted, put_together, tensors_inside
+from fxlab.values.nested import Path, flatten_objects, map_tensors, tensors_inside, unflatten_objects
 from fxlab.values.tensors import tensors_by_path
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
@@ -143,7 +143,7 @@ class Narrowed:
         def change(path: Path, tensor: torch.Tensor) -> torch.Tensor:
             return self.to(tensor, dtypes.get(path, tensor.dtype))
 
-        return put_together(map_tensors(change, parted(value)))
+        return unflatten_objects(map_tensors(change, flatten_objects(value)))
 
     def to(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor rounded to a dtype."""
@@ -164,4 +164,4 @@ class Narrowed:
 
 def dtypes_of(value: Any) -> Dtypes:
     """Return the dtypes of the tensors inside a value."""
-    return {path: tensor.dtype for path, tensor in tensors_inside(parted(value))}
+    return {path: tensor.dtype for path, tensor in tensors_inside(flatten_objects(value))}

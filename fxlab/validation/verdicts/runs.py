@@ -11,11 +11,11 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.call_record import DRAWS_OTHERWISE
-from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
-from fxlab.models.settings import NumericSettings
-from fxlab.node_info import attribute_at
+from fxlab.models.running.call_record import DRAWS_OTHERWISE
+from fxlab.models.running.running import Inputs, given_arguments, named_arguments, needs_gradients
+from fxlab.models.state.settings import NumericSettings
 from fxlab.operators import describes, operator_of, returns_number
+from fxlab.operators.node_info import attribute_at
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.decisions import Decisions

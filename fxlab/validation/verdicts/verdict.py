@@ -8,14 +8,14 @@ import torch
 from torch.fx import GraphModule
 from torch.nn import Module
 
-from fxlab.checks import check_is, flag
+from fxlab.base.checks import check_is, require_bool
+from fxlab.front_desk.sources import Model, compared_models, inputs_or_examples
 from fxlab.graphs.reordering import reordering
-from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.ranks import ranks_together
-from fxlab.models.running import Inputs
-from fxlab.models.settings import NumericSettings
+from fxlab.models.parallel.ranks import ranks_together
+from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.running.running import Inputs
+from fxlab.models.state.settings import NumericSettings
 from fxlab.models.weight_files import are_in_files
-from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
@@ -138,7 +138,7 @@ def verdict(
     if any(map(isroutine, (first, second))):
         given = inputs_or_examples(known, first)
         first, second = graph_to_run(first, "reference", given), graph_to_run(second, "candidate", given)
-    if not flag(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
+    if not require_bool(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
         return proved
     return Reference(first, known, variants=variants, gradients=gradients).verdict(second)
 
@@ -164,7 +164,7 @@ class Reference:
     ) -> None:
         check_is(torch.nn.Module, original, "original")
         check_runs(original, "original")
-        if flag(gradients, "gradients") and are_in_files(original):
+        if require_bool(gradients, "gradients") and are_in_files(original):
             raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
         self.original = original
         self.inputs = named_inputs(original, inputs, variants)

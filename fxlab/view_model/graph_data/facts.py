@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 from torch import fx, nn
 
 from fxlab.graphs.code_diff import CodeDiff
-from fxlab.models.generated_code import GeneratedCode, generated_code
-from fxlab.node_info import (
+from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code
+from fxlab.operators.node_info import (
     class_name,
     class_names,
     excerpt,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import fx
 
+from fxlab.base.garbage import making_what_stays, without_collecting
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
 from fxlab.drawing.hierarchy.columns import HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
@@ -23,9 +24,8 @@ from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
-from fxlab.garbage import making_what_stays, without_collecting
 from fxlab.graphs.matching import Provenance
-from fxlab.node_info import result_text
+from fxlab.operators.node_info import result_text
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.facts import Codes, Facts, Looks, Table

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import fxlab
 from fxlab import Capture, Session
-from fxlab.node_info import module_path
+from fxlab.operators.node_info import module_path
 
 
 class Block(nn.Module):

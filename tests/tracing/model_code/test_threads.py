@@ -18,7 +18,7 @@ from agreement import assert_agree
 from torch import nn
 
 from fxlab import TraceError, symbolic_trace
-from fxlab.garbage import is_frozen
+from fxlab.base.garbage import is_frozen
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)

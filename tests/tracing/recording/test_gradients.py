@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import fxlab
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.model_code.surroundings import run_alone
-from fxlab.tracing.verification.eager import Eager
+from fxlab.tracing.verification.eager import EagerReference
 
 # Torch says these once in a process.
 pytestmark = pytest.mark.filterwarnings(
@@ -448,7 +448,7 @@ def test_the_check_finds_gradients_that_the_graph_loses():
     traced.recompile()
     given = bound_arguments(model, torch.rand(2, 3))
     with run_alone(model) as around:
-        eager = Eager(model, given, has_data=True, around=around)
+        eager = EagerReference(model, given, has_data=True, around=around)
         values = {argument.name: argument.value for argument in given}
         assert "to linear.weight" in eager.first_difference_with_gradients(traced, values)
         assert not eager.first_difference(traced, values)

@@ -10,7 +10,7 @@ from torch import nn
 from fxlab import symbolic_trace
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.model_code.surroundings import run_alone
-from fxlab.tracing.verification.eager import Eager
+from fxlab.tracing.verification.eager import EagerReference
 
 LIBRARY = torch.library.Library("fxlab_writes", "DEF")
 LIBRARY.define("store(Tensor x, Tensor(a!) out) -> ()")
@@ -95,7 +95,7 @@ def test_the_check_compares_the_state_that_a_run_leaves(way):
     traced.recompile()
     given = bound_arguments(model, torch.rand(3, 4))
     with run_alone(model) as around:
-        eager = Eager(model, given, has_data=True, around=around)
+        eager = EagerReference(model, given, has_data=True, around=around)
         assert "writes mean" in eager.difference(
             traced, {argument.name: argument.value for argument in given}
         )

@@ -107,7 +107,7 @@ def test_each_pass_is_applied_and_reversed(foreign):
 
 
 def test_a_copy_shares_tensors_in_objects_with_slots_and_without():
-    from fxlab.models.graph_module import share_tensors_copy
+    from fxlab.models.graph_modules.graph_module import share_tensors_copy
 
     class Slotted:
         __slots__ = ("_private", "tensor", "unset")

@@ -24,8 +24,8 @@ from fxlab import (
     compose,
     from_callable,
 )
-from fxlab.models.modes import RequireApart
-from fxlab.reasons import Refusal
+from fxlab.base.reasons import Refusal
+from fxlab.models.graph_modules.modes import RequireApart
 from fxlab.rewriting import only_input, operator_of
 from fxlab.transformations import RewritePass, available
 

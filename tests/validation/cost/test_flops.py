@@ -8,7 +8,7 @@ from torch import nn
 
 import fxlab
 from fxlab import profile
-from fxlab.node_info import parameter_counts
+from fxlab.operators.node_info import parameter_counts
 from fxlab.overlays import Subject, source
 from fxlab.validation.cost.traced_flops import FlopCount
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fxlab
 from fxlab import Session, compare_nodes, first_divergence
-from fxlab.models.bodies import all_bodies
+from fxlab.models.graph_modules.bodies import all_bodies
 from fxlab.validation.nodes.body_runs import BodyRuns
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own of what it captures

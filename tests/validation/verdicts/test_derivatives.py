@@ -8,7 +8,7 @@ from torch import nn
 
 import fxlab
 from fxlab import compare_nodes, first_divergence, profile, verdict
-from fxlab.models.running import run
+from fxlab.models.running.running import run
 from fxlab.validation import Status
 from fxlab.validation.outputs.computed_tensors import observed
 

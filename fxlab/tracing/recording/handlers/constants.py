@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxlab.exchanged import exchanged
+from fxlab.base.exchanged import patched_functions
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.torch_private import unset_fake_temporarily
 
 _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
-def allow_numbers(run: Run, call: TorchCall) -> Any:
+def allow_numbers(run: RecordingState, call: TorchCall) -> Any:
     """Record a tensor that torch makes of Python numbers as a constant, and make the call."""
     if call.func is torch.ops.aten.lift_fresh.default:
         run.made.allow(call.args)
     return PASSED_ON
 
 
-def copy_array(run: Run, call: TorchCall) -> Any:
+def copy_array(run: RecordingState, call: TorchCall) -> Any:
     """Make a tensor of an array of numpy, which no recorded call can have given."""
     if call.func not in _OF_NUMPY or not isinstance(call.args[0], np.ndarray):
         return PASSED_ON
@@ -37,11 +37,11 @@ def copy_array(run: Run, call: TorchCall) -> Any:
 
 
 @contextmanager
-def arrays_seen(run: Run) -> Iterator[None]:
+def arrays_seen(run: RecordingState) -> Iterator[None]:
     """Let ``torch.from_numpy`` be seen, which torch hides from modes."""
 
     def from_array(from_numpy: Callable[..., Any], ndarray: Any) -> Any:
         return torch.as_tensor(ndarray) if isinstance(ndarray, np.ndarray) else from_numpy(ndarray)
 
-    with exchanged(torch, {"from_numpy": lambda from_numpy: partial(from_array, from_numpy)}):
+    with patched_functions(torch, {"from_numpy": lambda from_numpy: partial(from_array, from_numpy)}):
         yield

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import exchanged
-from fxlab.torch_private import HigherOrderOperator, pytree
+from fxlab.base.exchanged import patched_functions
+from fxlab.base.torch_private import HigherOrderOperator, pytree
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import OperatorBody
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run, versions_of
+from fxlab.tracing.recording.run import RecordingState, versions_of
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
@@ -52,7 +52,7 @@ def _loops_compiled() -> Iterator[None]:
 
 
 @contextmanager
-def loops_seen(run: Run) -> Iterator[None]:
+def loops_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of loops, but not the compiler that they go through."""
     with _loops_exchanged(lambda _, function: function):
         yield
@@ -66,10 +66,10 @@ def _loops_exchanged(instead: Callable[..., Any]) -> AbstractContextManager[None
 
         return compiled
 
-    return exchanged(torch, {"compile": compiling})
+    return patched_functions(torch, {"compile": compiling})
 
 
-def record_control_flow(run: Run, call: TorchCall) -> Any:
+def record_control_flow(run: RecordingState, call: TorchCall) -> Any:
     """Record a call of an operator that takes functions, or refuse it.
 
     Torch hands flat functions and flat tensors to these operators, so that ``scan`` along another dimension
@@ -85,7 +85,7 @@ def record_control_flow(run: Run, call: TorchCall) -> Any:
 
 
 def _cond(
-    run: Run, operator: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()
+    run: RecordingState, operator: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()
 ) -> Any:
     if not isinstance(pred, torch.Tensor):
         with run.sizes.asked(by_model=True):
@@ -107,7 +107,12 @@ def _cond(
 
 
 def _while_loop(
-    run: Run, operator: Any, cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Tensors
+    run: RecordingState,
+    operator: Any,
+    cond_fn: Any,
+    body_fn: Any,
+    carried: Sequence[Any],
+    additional: Tensors,
 ) -> Any:
     bodies = _Bodies(run, operator, {_CONDITION: cond_fn, "body_graph": body_fn}, (*carried, *additional))
     bodies.require_same(bodies.results[-1], carried)
@@ -116,7 +121,12 @@ def _while_loop(
 
 
 def _scan(
-    run: Run, operator: Any, combine_fn: Any, init: Tensors, xs: Tensors, additional_inputs: Tensors
+    run: RecordingState,
+    operator: Any,
+    combine_fn: Any,
+    init: Tensors,
+    xs: Tensors,
+    additional_inputs: Tensors,
 ) -> Any:
     with run.unseen():
         rows = [x.select(0, 0) for x in xs]
@@ -129,7 +139,7 @@ def _scan(
     return bodies.recorded(call, computed)
 
 
-def _map(run: Run, operator: Any, f: Any, xs: Tensors, pos_args: Sequence[Any]) -> Any:
+def _map(run: RecordingState, operator: Any, f: Any, xs: Tensors, pos_args: Sequence[Any]) -> Any:
     with run.unseen():
         rows = [x.select(0, 0) for x in xs]
     bodies = _Bodies(run, operator, {"body_graph": f}, (*rows, *pos_args))
@@ -171,7 +181,11 @@ class _Bodies:
     """
 
     def __init__(
-        self, run: Run, operator: Any, functions: Mapping[str, Callable[..., Any]], arguments: Sequence[Any]
+        self,
+        run: RecordingState,
+        operator: Any,
+        functions: Mapping[str, Callable[..., Any]],
+        arguments: Sequence[Any],
     ) -> None:
         self._run, self._operator = run, operator
         recording = run.recording
@@ -255,7 +269,7 @@ class _Bodies:
         return like.requires_grad_(tensor.requires_grad and torch.is_grad_enabled())
 
 
-def _seen(run: Run, function: Callable[..., Any], *args: Any) -> Any:
+def _seen(run: RecordingState, function: Callable[..., Any], *args: Any) -> Any:
     with run.mode, run.unseen(False):
         return function(*args)
 
@@ -270,7 +284,7 @@ def _kind(tensor: Any) -> tuple[Any, ...]:
     return tuple(map(expression_of, tensor.shape)), tensor.dtype, tensor.device, tensor.layout
 
 
-def _value_of(run: Run, pred: torch.Tensor) -> bool | None:
+def _value_of(run: RecordingState, pred: torch.Tensor) -> bool | None:
     """Return the condition, if there is data in the run."""
     if run.real is not None:
         return bool(pred)

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import exchanged
+from fxlab.base.exchanged import patched_functions
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import as_call, name_of
 from fxlab.tracing.shapes.uncounted_lists import (
-    Uncounted,
+    ListOfUnknownLength,
     is_unread,
     items_of,
     uncounted,
@@ -24,15 +24,17 @@ from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path
 
 
-def hand_on_uncounted(run: Run, call: TorchCall) -> Any:
+def hand_on_uncounted(run: RecordingState, call: TorchCall) -> Any:
     """Record a call that takes or returns a list whose length is unknown during tracing."""
     result = _uncounted(run, call.func, call.args, call.kwargs)
     return PASSED_ON if result is None else result
 
 
-def _uncounted(run: Run, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _uncounted(
+    run: RecordingState, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     def count(size: Any) -> bool:
-        if isinstance(size, Uncounted):
+        if isinstance(size, ListOfUnknownLength):
             size.read()
         elif not run.is_paused:
             with run.sizes.asked(by_model=True):
@@ -43,14 +45,14 @@ def _uncounted(run: Run, func: Callable[..., Any], args: tuple[Any, ...], kwargs
         result = uncounted_result(name_of(func), args, kwargs, count)
     if result is None:
         return None
-    items = items_of(result) if isinstance(result, Uncounted) else result
+    items = items_of(result) if isinstance(result, ListOfUnknownLength) else result
     run.recorded(as_call(func, args, kwargs), items, False)
-    if isinstance(result, Uncounted):
+    if isinstance(result, ListOfUnknownLength):
         result.node = run.recording.latest
     return result
 
 
-def with_uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
+def with_uncounted(run: RecordingState, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
     """Return the latest node's result, with lists in it that notice when Python reads them.
 
     A list may have an item for each image of a batch, and so may a tuple in the result of a module; a tuple
@@ -72,7 +74,7 @@ def with_uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = Fal
     return result
 
 
-def join_uncounted(run: Run, call: TorchCall) -> Any:
+def join_uncounted(run: RecordingState, call: TorchCall) -> Any:
     """Join the items of a list that a part which stays whole gives, however many there are."""
     is_known = call.args and not call.kwargs.keys() - {"dim"}
     if run.whole is None or call.name not in ("cat", "concat", "stack") or not is_known:
@@ -91,7 +93,7 @@ def join_uncounted(run: Run, call: TorchCall) -> Any:
 
 
 @contextmanager
-def lists_seen(run: Run) -> Iterator[None]:
+def lists_seen(run: RecordingState) -> Iterator[None]:
     """Let ``tolist`` be seen: of a fake tensor torch shows the calls alone that go through its numbers."""
 
     def call_tolist(tolist: Callable[..., Any], tensor: FakeTensor) -> Any:
@@ -100,5 +102,5 @@ def lists_seen(run: Run) -> Iterator[None]:
         result = _uncounted(run, torch.Tensor.tolist, (tensor,), {}) if is_seen else None
         return tolist(tensor) if result is None else result
 
-    with exchanged(FakeTensor, {"tolist": lambda tolist: lambda tensor: call_tolist(tolist, tensor)}):
+    with patched_functions(FakeTensor, {"tolist": lambda tolist: lambda tensor: call_tolist(tolist, tensor)}):
         yield

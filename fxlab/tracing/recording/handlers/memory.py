@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fxlab.exchanged import exchanged, instead
+from fxlab.base.exchanged import instead, patched_functions
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.reads import note_address
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor
@@ -31,7 +31,7 @@ class StoragesComparedError(BaseException):
     """
 
 
-def refuse_memory(run: Run, call: TorchCall) -> Any:
+def refuse_memory(run: RecordingState, call: TorchCall) -> Any:
     """Refuse to go to the memory of a fake tensor, which has none, and to the parts of a sparse one."""
     if not isinstance(call.args[0] if call.args else None, FakeTensor):
         return PASSED_ON
@@ -43,7 +43,7 @@ def refuse_memory(run: Run, call: TorchCall) -> Any:
 
 
 @contextmanager
-def addresses_of_storages_seen(run: Run) -> Iterator[None]:
+def addresses_of_storages_seen(run: RecordingState) -> Iterator[None]:
     """Refuse to tell where the storage of a fake tensor begins, and note where a real one does."""
     # Python calls it on this class, which inherits it.
     inherited: Callable[..., int] = super(torch.UntypedStorage, torch.UntypedStorage).data_ptr
@@ -55,11 +55,11 @@ def addresses_of_storages_seen(run: Run) -> Iterator[None]:
             note_address(run)
         return inherited(storage)
 
-    with exchanged(torch.UntypedStorage, {"data_ptr": instead(address)}):
+    with patched_functions(torch.UntypedStorage, {"data_ptr": instead(address)}):
         yield
 
 
-def require_own_storages(run: Run, call: TorchCall) -> Any:
+def require_own_storages(run: RecordingState, call: TorchCall) -> Any:
     """End the run if a model asks for the storage of a fake tensor that may be that of others."""
     if call.name in _STORAGES and call.is_told:
         _require_own(call.args)
@@ -67,7 +67,7 @@ def require_own_storages(run: Run, call: TorchCall) -> Any:
 
 
 @contextmanager
-def storages_seen(run: Run) -> Iterator[None]:
+def storages_seen(run: RecordingState) -> Iterator[None]:
     """Require the same of comparisons of tensors, which torch hides from modes."""
 
     def compared(original: Any, *tensors: Any) -> Any:
@@ -76,7 +76,7 @@ def storages_seen(run: Run) -> Iterator[None]:
         return original(*tensors)
 
     known = [name for name in _COMPARED if name in vars(torch._C)]
-    with exchanged(torch._C, dict.fromkeys(known, lambda original: partial(compared, original))):
+    with patched_functions(torch._C, dict.fromkeys(known, lambda original: partial(compared, original))):
         yield
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.exchanged import exchanged
-from fxlab.models.autocast import autocast_state
+from fxlab.base.exchanged import patched_functions
+from fxlab.models.running.autocast import autocast_state
 from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.handlers.opaque_parts import call_part
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.kernels.transformer_modules import (
@@ -25,7 +25,7 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 
 
 @contextmanager
-def modules_seen(run: Run) -> Iterator[None]:
+def modules_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of modules, which torch hides from modes."""
     paths = {module: path for path, module in run.model.named_modules()}
     hooks = {module: hooks_of(module) for module in paths}
@@ -49,7 +49,7 @@ def modules_seen(run: Run) -> Iterator[None]:
 
         return call
 
-    with exchanged(nn.Module, {"__call__": seen}):
+    with patched_functions(nn.Module, {"__call__": seen}):
         yield
 
 
@@ -74,7 +74,7 @@ class _ModuleCall:
         return Call("call_module", self.path, self.args, self.kwargs)
 
 
-def _called(run: Run, call: _ModuleCall) -> Any:
+def _called(run: RecordingState, call: _ModuleCall) -> Any:
     module = call.module
     is_plain = not run.recording.bodies and autocast_state() == run.autocast
     if is_plain and _is_leaf(run, call):
@@ -93,7 +93,7 @@ def _called(run: Run, call: _ModuleCall) -> Any:
     return call.made()
 
 
-def _is_leaf(run: Run, call: _ModuleCall) -> bool:
+def _is_leaf(run: RecordingState, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
@@ -110,7 +110,7 @@ def _is_leaf(run: Run, call: _ModuleCall) -> bool:
     return True
 
 
-def _run_leaf(run: Run, call: _ModuleCall) -> Any:
+def _run_leaf(run: RecordingState, call: _ModuleCall) -> Any:
     with run.mode_reads.ignored():
         if is_recurrent_on_fakes(call.module, call.args):
             return recurrent_results(call.module, *call.args, **call.kwargs)

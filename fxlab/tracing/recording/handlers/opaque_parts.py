@@ -16,13 +16,13 @@ from fxlab.tracing.model_code.running_calls import Part, is_method
 from fxlab.tracing.recording.handlers.lists import with_uncounted
 from fxlab.tracing.recording.opaque.bound_methods import MethodOf, method_of
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
 
 
 @contextmanager
-def functions_seen(run: Run) -> Iterator[None]:
+def functions_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of functions that become one node."""
     copied_settings: dict[int, Any] = {}
 
@@ -50,7 +50,7 @@ def functions_seen(run: Run) -> Iterator[None]:
 class _Method:
     """A method that stays whole, and the attributes of its module that it is found to use."""
 
-    run: Run
+    run: RecordingState
     part: FunctionType
     module: nn.Module
     target: MethodOf
@@ -87,7 +87,7 @@ class _Method:
 
 
 def call_part(
-    run: Run,
+    run: RecordingState,
     part: Part,
     function: Callable[..., Any],
     call: Call,

@@ -10,15 +10,15 @@ import sympy
 import torch
 from torch.fx import Node
 
-from fxlab.models.collectives import is_handle
+from fxlab.base.torch_private import pytree
+from fxlab.models.parallel.collectives import is_handle
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
-from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import is_asked_by_own_code, where_asked
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run, versions_of
+from fxlab.tracing.recording.run import RecordingState, versions_of
 from fxlab.tracing.recording.torch_calls import (
     LEAF_MAKERS,
     RAISE_ON_DATA,
@@ -56,7 +56,7 @@ class _Made:
         return as_call(self.call.func, self.call.args, self.call.kwargs)
 
 
-def make_and_record(run: Run, call: TorchCall) -> Any:
+def make_and_record(run: RecordingState, call: TorchCall) -> Any:
     """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
     args = with_numbers_for_sizes(call.func, args, run.number_in)
@@ -77,7 +77,7 @@ def make_and_record(run: Run, call: TorchCall) -> Any:
     return _recorded(run, made, parted)
 
 
-def require_of_data(run: Run, call: TorchCall) -> Any:
+def require_of_data(run: RecordingState, call: TorchCall) -> Any:
     """Record a requirement on the elements of a tensor as it stands: the graph asks them when it runs."""
     if call.func is not torch._assert:
         return PASSED_ON
@@ -88,7 +88,7 @@ def require_of_data(run: Run, call: TorchCall) -> Any:
     return None
 
 
-def _made(run: Run, call: TorchCall) -> _Made:
+def _made(run: RecordingState, call: TorchCall) -> _Made:
     versions = versions_of(call.args, call.kwargs)
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
@@ -100,7 +100,7 @@ def _made(run: Run, call: TorchCall) -> _Made:
     return _Made(call, result, written, by_shapes, asked)
 
 
-def _hold_told(run: Run, made: _Made) -> None:
+def _hold_told(run: RecordingState, made: _Made) -> None:
     """Hold the answers of a call that becomes no node, unless it is made for its side effect."""
     call, node = made.call, made.node
     is_held = run.sizes.hold_since(made.asked)
@@ -110,7 +110,7 @@ def _hold_told(run: Run, made: _Made) -> None:
         run.conditions.hold_told(call.func, call.args, call.kwargs, made.result, made.by_shapes)
 
 
-def _record_requirement(run: Run, call: Call) -> None:
+def _record_requirement(run: RecordingState, call: Call) -> None:
     """Record a call without a result, which is made for its side effect: it may raise, for one thing."""
     # The words that it raises with.
     args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
@@ -119,7 +119,7 @@ def _record_requirement(run: Run, call: Call) -> None:
         run.recorded(call, None, False, impure=True)
 
 
-def _recorded(run: Run, made: _Made, parted: Any) -> Any:
+def _recorded(run: RecordingState, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold the parts of these that Python may read."""
     call, result = made.call, made.result
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
@@ -135,7 +135,7 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
     return result
 
 
-def _note_told(run: Run, call: TorchCall, result: Any) -> None:
+def _note_told(run: RecordingState, call: TorchCall, result: Any) -> None:
     """Note the answers about tensors, besides their numbers, that the model's Python gets."""
     recording = run.recording
     tells_dtype, tells_shape = _tells_a_dtype(call.func, result), _may_tell_a_shape(result)
@@ -152,7 +152,7 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
         _hold_gradient_read(run, call, GRADIENT_READS[call.func], result)
 
 
-def _hold_gradient_read(run: Run, call: TorchCall, name: str, result: Any) -> None:
+def _hold_gradient_read(run: RecordingState, call: TorchCall, name: str, result: Any) -> None:
     """Hold the model's reads of gradients; torch's own reads only choose between kernels."""
     if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()

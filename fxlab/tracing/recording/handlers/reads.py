@@ -9,7 +9,7 @@ from fxlab.operators.tensor_reads import NUMBER_OF
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
 from fxlab.values.nested import map_tensors, tensors_inside
@@ -17,7 +17,7 @@ from fxlab.values.nested import map_tensors, tensors_inside
 _HOOKS_OF_GRADIENTS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 
 
-def read_state(run: Run, call: TorchCall) -> Any:
+def read_state(run: RecordingState, call: TorchCall) -> Any:
     """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
     if call.name not in DATA:
         return PASSED_ON
@@ -35,7 +35,7 @@ def read_state(run: Run, call: TorchCall) -> Any:
     return value
 
 
-def describe_other_fakes(run: Run, call: TorchCall) -> Any:
+def describe_other_fakes(run: RecordingState, call: TorchCall) -> Any:
     """Answer questions about a fake tensor of another mode, such as one in the ``meta`` of a program's nodes.
 
     Its sizes are no values of this run, and modules that hold a program compare them with its inputs'.
@@ -51,7 +51,7 @@ def _is_of_other_mode(tensor: Any) -> bool:
     return not isinstance(tensor.fake_mode, FakeMode)
 
 
-def read_one_number(run: Run, call: TorchCall) -> Any:
+def read_one_number(run: RecordingState, call: TorchCall) -> Any:
     """Let Python have the one number in a fake tensor, which fixes it if it is a size."""
     if call.name not in NUMBER_OF or not isinstance(call.args[0], FakeTensor):
         return PASSED_ON
@@ -59,20 +59,20 @@ def read_one_number(run: Run, call: TorchCall) -> Any:
         return as_python_number(NUMBER_OF[call.name], run.number_in(call.args[0]))
 
 
-def read_address(run: Run, call: TorchCall) -> Any:
+def read_address(run: RecordingState, call: TorchCall) -> Any:
     """Note that an address is read, and pass the call on."""
     if call.name == "data_ptr":
         note_address(run)
     return PASSED_ON
 
 
-def leave_profiling(run: Run, call: TorchCall) -> Any:
+def leave_profiling(run: RecordingState, call: TorchCall) -> Any:
     """Ignore regions that the model marks for a profiler: they compute nothing."""
     operator = getattr(call.func, "_qualified_op_name", "") or str(call.func)
     return call.func(*call.args, **call.kwargs) if operator.startswith("profiler") else PASSED_ON
 
 
-def leave_backward_hooks(run: Run, call: TorchCall) -> Any:
+def leave_backward_hooks(run: RecordingState, call: TorchCall) -> Any:
     """Skip a hook on a gradient, which the graph does not have."""
     if call.name not in _HOOKS_OF_GRADIENTS:
         return PASSED_ON
@@ -81,6 +81,6 @@ def leave_backward_hooks(run: Run, call: TorchCall) -> Any:
         return call.func(*call.args, **call.kwargs)
 
 
-def note_address(run: Run) -> None:
+def note_address(run: RecordingState) -> None:
     """Note that an address is read."""
     run.recording.note(Found.ADDRESS_READ, "data_ptr")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import name_of
 
 
@@ -34,5 +34,5 @@ class TorchCall:
         return name_of(self.func)
 
 
-Handler: TypeAlias = Callable[[Run, TorchCall], Any]
+Handler: TypeAlias = Callable[[RecordingState, TorchCall], Any]
 """Returns the model's result of a call, or :data:`PASSED_ON`."""

@@ -15,11 +15,11 @@ from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
-from fxlab.exchanged import Make, exchanged
-from fxlab.interrupts import RestoringStack
-from fxlab.torch_private import pytree
+from fxlab.base.exchanged import Make, patched_functions
+from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import pytree
 from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.derivatives import (
@@ -33,14 +33,14 @@ from fxlab.tracing.recording.derivatives import (
     VmapBody,
 )
 from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by_tensors
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 
 @contextmanager
-def autograd_functions_seen(run: Run) -> Iterator[None]:
+def autograd_functions_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of ``torch.autograd.Function.apply``, also where it is held as a value."""
 
     def call(_: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -53,7 +53,11 @@ def autograd_functions_seen(run: Run) -> Iterator[None]:
 
 
 def _apply(
-    run: Run, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    run: RecordingState,
+    function: type[Function],
+    apply: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Any,
 ) -> Any:
     if function is CheckpointFunction and torch.is_grad_enabled():
         run.recording.note(Found.SAVED_TENSORS, "checkpoint")
@@ -69,7 +73,7 @@ def _apply(
     return run.recorded_whole(call, lambda: apply(*args, **kwargs), True)  # it may write what it likes
 
 
-def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+def _checkpointed(run: RecordingState, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     """Record the function that a reentrant checkpoint runs without gradient, and again in its backward."""
     result = function(*inputs)
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
@@ -84,7 +88,7 @@ def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...
 
 
 @contextmanager
-def saved_tensors_seen(run: Run) -> Iterator[None]:
+def saved_tensors_seen(run: RecordingState) -> Iterator[None]:
     """Report what a model does with the tensors that are saved for its backward pass, which saves nothing."""
     passed_over: list[saved_tensors_hooks] = []
 
@@ -102,12 +106,12 @@ def saved_tensors_seen(run: Run) -> Iterator[None]:
             original(hooks, *error)
 
     makes = {"__enter__": partial(partial, enter), "__exit__": partial(partial, leave)}
-    with exchanged(saved_tensors_hooks, makes):
+    with patched_functions(saved_tensors_hooks, makes):
         yield
 
 
 @contextmanager
-def vmap_seen(run: Run) -> Iterator[None]:
+def vmap_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of ``torch.vmap``, and record the mapped function as a separate graph."""
 
     def call(
@@ -130,12 +134,12 @@ def vmap_seen(run: Run) -> Iterator[None]:
         node = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return run.recorded(node, result, False)
 
-    with exchanged(apis, {"vmap_impl": lambda original: partial(call, original)}):
+    with patched_functions(apis, {"vmap_impl": lambda original: partial(call, original)}):
         yield
 
 
 @contextmanager
-def derivatives_seen(run: Run) -> Iterator[None]:
+def derivatives_seen(run: RecordingState) -> Iterator[None]:
     """Intercept derivatives of ``torch.func``, and record the differentiated function."""
 
     def make(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,14 +206,14 @@ def _linearized(
 
 
 @contextmanager
-def _wherever_imported(run: Run, owner: ModuleType, makes: Mapping[str, Make]) -> Iterator[None]:
+def _wherever_imported(run: RecordingState, owner: ModuleType, makes: Mapping[str, Make]) -> Iterator[None]:
     """Exchange functions of a module of torch, also where the model's files have imported them by name."""
     by_function = {id(getattr(owner, name)): make for name, make in makes.items()}
-    with RestoringStack(*exchanged_in(files_of(run.model), by_function), exchanged(owner, makes)):
+    with RestoringStack(*exchanged_in(files_of(run.model), by_function), patched_functions(owner, makes)):
         yield
 
 
-def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]], Any]) -> Any:
+def _followed(run: RecordingState, body: RecordedBody, call: Callable[[Callable[..., Any]], Any]) -> Any:
     """Give a function to torch, and record its calls, but nothing that torch does around it."""
     recording = run.recording
     recording.bodies.append(body)
@@ -223,7 +227,7 @@ def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]],
 
 
 @contextmanager
-def flex_attention_seen(run: Run) -> Iterator[None]:
+def flex_attention_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of FlexAttention, and record its functions as separate graphs."""
     module = sys.modules.get("torch.nn.attention.flex_attention")
     if module is None:  # nobody can call it

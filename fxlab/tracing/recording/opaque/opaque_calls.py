@@ -16,16 +16,16 @@ import torch
 from torch import nn
 from torch.fx.node import has_side_effect
 
-from fxlab.interrupts import RestoringStack, when_entered
-from fxlab.torch_private import pytree
-from fxlab.tracing.model_code.exchanged_code import exchanged_code
+from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.interrupts import RestoringStack, when_entered
+from fxlab.base.torch_private import pytree
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import call_on_data, data_in_place, data_of, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
-from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
+from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread, items_of
 from fxlab.tracing.torch_private import no_python_dispatcher, unset_fake_temporarily
 from fxlab.values.nested import REFUSAL, Path, tensors_inside
 from fxlab.values.tensors import is_floating
@@ -182,7 +182,7 @@ class _Numbers:
             return data_of(value)
         if isinstance(value, slice):
             return slice(*map(self.of, (value.start, value.stop, value.step)))
-        if isinstance(value, Uncounted):
+        if isinstance(value, ListOfUnknownLength):
             return self.given(items_of(value))
         if type(value) in (list, tuple, torch.Size):
             return type(value)(self.given(item) for item in value)
@@ -213,7 +213,7 @@ def expected_of(value: Any, known: Container[Any]) -> Any:
     return None if value is None else ...
 
 
-def unread_lists(value: Any, path: Path = ()) -> Iterator[tuple[Path, Uncounted]]:
+def unread_lists(value: Any, path: Path = ()) -> Iterator[tuple[Path, ListOfUnknownLength]]:
     """Yield the lists in a result that Python has not read, each with the way to it."""
     if is_unread(value):
         yield path, value

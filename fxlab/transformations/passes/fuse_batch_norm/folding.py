@@ -10,13 +10,13 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
-from fxlab.node_info import dtype_name, known_shape
-from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import AnyBatchNorm, AnyConv, AnyConvTranspose
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.base.torch_private import AnyBatchNorm, AnyConv, AnyConvTranspose
+from fxlab.operators.node_info import dtype_name, known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_tree import carry_tensor
-from fxlab.transformations.patterns.matching import Miss
+from fxlab.transformations.patterns.matching import NearMiss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.dialects import change_layer, new_layer
@@ -132,7 +132,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         norm = as_batch_norm(node, facts) if super()._is_around(node, facts) else None
         return norm is not None and isinstance(norm.module, tuple(self.pairs.values()))
 
-    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[NearMiss]:
         """Drop near misses of models without such layers, and those at a layer of another class."""
         if not (missed := super()._near_misses(facts, taken)):
             return []

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.node_info import known_shape
-from fxlab.reasons import Reason, Refusal
+from fxlab.base.reasons import Reason, Refusal
+from fxlab.operators.node_info import known_shape
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm
 
 

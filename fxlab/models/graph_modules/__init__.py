@@ -1,0 +1,1 @@
+"""Graph modules: copied, pickled, and run by code that fxlab writes."""

@@ -1,0 +1,123 @@
+"""Run-time checks of a graph: of the modes of modules, and of inputs that share memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+
+from fxlab.models.graph_modules.free_paths import unused_name
+from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import storage_of
+
+
+class Mode(nn.Module):
+    """Follows ``train()`` and ``eval()`` of the modules that hold it."""
+
+    def __init__(self, training: bool) -> None:
+        super().__init__()
+        self.training = training
+
+
+class Requirement(nn.Module):
+    """Raises ``AssertionError`` if a graph does not hold.
+
+    It is a module, as a graph's nodes do not see the module around them. Other modules that it asks stay
+    where they are: if they were registered here as well, their parameters would have two names.
+    """
+
+    _is_impure = True  # for torch.fx: kept although nothing reads it
+    label: str
+    """Its name in a graph module."""
+
+
+class RequireModes(Requirement):
+    """Raises ``AssertionError`` unless modules are in the modes for which a graph was made.
+
+    ``required``: the name of each module, the module, and whether it must be in training mode. A
+    :class:`Mode` stands for a module that the graph does not have. ``made``: how the graph came to depend on
+    the mode, such as ``"traced for"``. ``advice``: the remedy in the other mode.
+    """
+
+    def __init__(self, required: Iterable[tuple[str, nn.Module, bool]], made: str, advice: str) -> None:
+        super().__init__()
+        self._required = tuple(required)
+        self._made = made
+        self._advice = advice
+        for index, (_, module, _) in enumerate(self._required):
+            if isinstance(module, Mode):
+                self.add_module(f"mode_{index}", module)
+
+    @property
+    def label(self) -> str:  # type: ignore[override]
+        """The name of the mode, or one for several."""
+        modes = {training for _, _, training in self._required}
+        if len(modes) > 1:
+            return "required_modes"
+        return "training_mode" if modes == {True} else "evaluation_mode"
+
+    def forward(self) -> None:
+        """Check the modes."""
+        for name, module, training in self._required:
+            if module.training != training:
+                mode, other = ("training", "evaluation") if training else ("evaluation", "training")
+                raise AssertionError(
+                    f"{self._made} {mode} mode; {name} is in {other} mode now. {self._advice}"
+                )
+
+
+class RequireApart(Requirement):
+    """Raises ``AssertionError`` if a written input shares memory with a parameter or buffer of modules."""
+
+    label = "inputs_apart"
+
+    def __init__(
+        self, modules: Iterable[tuple[str, nn.Module]], names: Sequence[str], made: str, advice: str
+    ) -> None:
+        super().__init__()
+        self._holders = tuple((path, module) for path, module in modules if any(_own_tensors(module)))
+        self._names = tuple(names)
+        self._made = made
+        self._advice = advice
+
+    def forward(self, *inputs: Any) -> None:
+        """Compare the memory of the inputs with that of the tensors."""
+        written = {
+            storage_of(tensor): name
+            for name, value in zip(self._names, inputs, strict=True)
+            for _, tensor in tensors_inside(value)
+            if tensor.layout is torch.strided
+        }
+        for path, module in self._holders if written else ():
+            for name, tensor in _own_tensors(module):
+                if (value := written.get(storage_of(tensor))) is not None:
+                    raise AssertionError(
+                        f"{self._made} inputs that share no memory with the model; {value}, which is "
+                        f"written, does with {f'{path}.{name}' if path else name}. {self._advice}"
+                    )
+
+    @property
+    def holds_for_all(self) -> bool:
+        """Whether there are no tensors with which an input could share memory."""
+        return not self._holders
+
+
+def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for attributes in (module._parameters, module._buffers, vars(module)):
+        for name, value in attributes.items():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                yield name, value
+
+
+def put_requirement(graph_module: GraphModule, required: Requirement) -> str:
+    """Put a checking module into a graph module, and return its name there."""
+    free = unused_name(graph_module, required.label)
+    graph_module.add_module(free, required)
+    return free
+
+
+def first_computing(graph: Graph) -> Node:
+    """Return the first node that is no placeholder."""
+    first: Node = next(node for node in graph.nodes if node.op != "placeholder")
+    return first

@@ -1,0 +1,400 @@
+"""Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
+
+import inspect
+import pickle
+import random
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.base.checks import type_error
+from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_private import (
+    allow_saved_hooks,
+    are_saved_hooks_allowed,
+    leave_transforms,
+    outside_transforms,
+    pytree,
+    transforms_depth,
+)
+from fxlab.models.parallel.ranks import before_run
+from fxlab.models.state.settings import requires_gradients
+from fxlab.values.memory import overlapping_groups
+from fxlab.values.nested import flatten_objects, is_object, map_tensors, tensors_inside, unflatten_objects
+from fxlab.values.tensors import refuse_fake
+
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
+
+Inputs: TypeAlias = torch.Tensor | tuple[Any, ...] | Mapping[str, Any]
+"""Inputs of a model: keyword arguments, positional arguments, or one tensor."""
+
+T = TypeVar("T")
+
+
+_NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
+"""Matches torch's errors about gradients that are off."""
+
+
+@contextmanager
+def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
+    """Restore the generators of random numbers: torch's, Python's and NumPy's.
+
+    Torch's are that of the CPU and those of accelerators in use. Every run of a model is in such a block, so
+    ranks wait for each other here. ``after_errors_alone``: whether to restore only if the block raises.
+    A block that raises also ends the transforms of ``torch.func`` that it has entered, with their settings of
+    autograd: Dynamo's graphs enter and leave them by nodes.
+    """
+    before_run()
+    depth, has_gradients, has_hooks = transforms_depth(), torch.is_grad_enabled(), are_saved_hooks_allowed()
+    numpy_random = sys.modules.get("numpy.random")
+    numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
+    states = _torch_states()
+
+    def put_back() -> None:
+        for device, state in states.items():
+            if device is None:
+                torch.set_rng_state(state)
+            else:
+                torch.get_device_module(device).set_rng_state(state, device)
+        random.setstate(numbers)
+        if numpy_random is not None:
+            numpy_random.set_state(drawn)
+
+    try:
+        yield
+    except BaseException:
+        leave_transforms(depth)
+        torch.set_grad_enabled(has_gradients)
+        if has_hooks:
+            allow_saved_hooks()
+        put_back()
+        raise
+    if not after_errors_alone:
+        put_back()
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the kept generators; ``torch.manual_seed`` also formats the caller's stack, which is slow."""
+    torch.default_generator.manual_seed(seed)
+    for device in accelerators_in_use():
+        module = torch.get_device_module(device)
+        if generators := getattr(module, "default_generators", ()):
+            generators[device.index or 0].manual_seed(seed)
+        else:
+            with module.device(device) if hasattr(module, "device") else nullcontext():
+                module.manual_seed(seed)
+    random.seed(seed)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed(seed)
+
+
+def torch_generators_now() -> tuple[bytes, ...]:
+    """Return the state of torch's generators: two are equal if nothing was drawn in between."""
+    with outside_transforms():
+        return tuple(state.numpy().tobytes() for state in _torch_states().values())
+
+
+class Generators(NamedTuple):
+    """The states of the generators that :func:`generators_kept` keeps."""
+
+    torch: tuple[bytes, ...]
+    python: object
+    numpy: object
+    """``None`` until something has imported it."""
+
+    @classmethod
+    def now(cls) -> "Generators":
+        """Return the present ones."""
+        numpy_random = sys.modules.get("numpy.random")
+        state = None if numpy_random is None else numpy_random.get_state(legacy=False)
+        numbers = None if state is None else pickle.dumps(state)
+        return cls(torch_generators_now(), random.getstate(), numbers)
+
+    def are(self, other: "Generators") -> bool:
+        """Tell whether two are the same, as far as both are known."""
+        known = self.numpy is None or other.numpy is None or self.numpy == other.numpy
+        return known and (self.torch, self.python) == (other.torch, other.python)
+
+
+def _torch_states() -> dict[torch.device | None, torch.Tensor]:
+    """Return the states of torch's generators by device; ``None`` stands for the CPU."""
+    with outside_transforms():
+        states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
+        for device in accelerators_in_use():
+            states[device] = torch.get_device_module(device).get_rng_state(device)
+    return states
+
+
+def accelerators_in_use() -> list[torch.device]:
+    """Return all devices of the accelerator (CUDA, MPS, XPU, ...); none until something has used it."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return []
+    module = torch.get_device_module(accelerator)
+    if not getattr(module, "is_initialized", lambda: True)() or not module.is_available():
+        return []
+    return [torch.device(accelerator.type, index) for index in range(module.device_count())]
+
+
+def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
+    """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
+
+    ``model``: the module, or a function that calls it; it runs in its present mode. ``inputs``: keyword
+    arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are cloned, so that a
+    model that writes into its inputs does not change the next run. ``seed``: for dropout and the like; the
+    caller's generators are restored. ``gradients``: whether to run with gradients, if that is known. Raises
+    TypeError if ``inputs`` is none of these. Returns the output of the model.
+    """
+
+    def once(setting: AbstractContextManager[Any]) -> Any:
+        args, kwargs = call_arguments(inputs)
+        with RestoringStack(setting, generators_kept()):
+            seed_generators(seed)
+            return detached(call_model(model, args, kwargs))
+
+    if gradients is not None:
+        return once(torch.enable_grad() if gradients else torch.no_grad())
+    return with_gradients_if_needed(model, once)
+
+
+def call_model(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call a model; of a graph that raises, torch writes no traceback to standard error."""
+    cls = type(model)
+    # Torch puts a method into the class of each graph module that writes it and calls the one of its base.
+    if isinstance(model, GraphModule) and "__call__" in vars(cls):
+        return super(cls, model).__call__(*args, **kwargs)  # type: ignore[misc]
+    return model(*args, **kwargs)
+
+
+def with_gradients_if_needed(
+    model: Any, call: Callable[[AbstractContextManager[Any]], T], beside: Any = None
+) -> T:
+    """Call a function that runs a model without gradients, and again with them if the model needs them.
+
+    ``call``: runs it in a context. ``beside``: the model it is compared with, which may need gradients:
+    Python may compute something else with them.
+    """
+    try:
+        return call(gradients_for(model, beside))
+    except RuntimeError as error:
+        if not asks_for_gradients(error):
+            raise
+    # It takes derivatives of its own results, as a force field does, or keeps them.
+    return call(torch.enable_grad())
+
+
+def asks_for_gradients(error: Exception) -> bool:
+    """Tell whether an error is one of torch about gradients that are off."""
+    return _NEEDS_GRADIENTS.search(str(error)) is not None
+
+
+def gradients_for(*models: Any) -> AbstractContextManager[Any]:
+    """Return a context without gradients, or with them if one of the compared models needs them."""
+    return torch.enable_grad() if any(map(needs_gradients, models)) else torch.no_grad()
+
+
+def needs_gradients(model: Any) -> bool:
+    """Tell whether a model is a graph that takes derivatives, or refuses to run without gradients."""
+    nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
+    return any(takes_derivatives(node) or requires_gradients(node) for node in nodes)
+
+
+def takes_derivatives(node: Node) -> bool:
+    """Tell whether a node needs inputs with a history of gradients."""
+    return node.target in _DERIVATIVES
+
+
+def detached(value: Any) -> Any:
+    """Return a nested value whose tensors have no history."""
+    return pytree.tree_map(_without_history, value, is_leaf=is_object)
+
+
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return copies of inputs as positional and keyword arguments; ``TypeError`` if they are neither."""
+    return given_arguments(inputs, copied=True)
+
+
+def _is_whole(value: Any) -> bool:
+    """Tell whether a value is copied as a whole; copying the items of a ``torch.Size`` would give a tuple."""
+    return isinstance(value, torch.Size) or is_object(value)
+
+
+def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs, or copies, as positional and keyword arguments; ``TypeError`` if they are neither."""
+    if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
+        raise TypeError(
+            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
+            f"got {type(inputs).__name__}"
+        )
+    given: Any = inputs
+    if copied:
+        tensors = (tensor for _, tensor in tensors_inside(flatten_objects(inputs)))
+        clone = memoize_by_tensor(_cloned, _cloned_together(tensors))
+        given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=_is_whole)
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
+
+
+def named_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by their names in a model or function; by their positions if it has none."""
+    if isinstance(model, torch.fx.GraphModule):
+        _ = model.code  # a graph of Dynamo gets its signature when its code is generated
+    try:
+        places = inspect.signature(getattr(model, "forward", model)).bind_partial(*args).arguments
+    except (TypeError, ValueError):
+        places = {str(place): value for place, value in enumerate(args)}
+    return {**places, **kwargs}
+
+
+def argument_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Return a model's names for a number of positional arguments, ``args.0`` if it has a list."""
+    names: dict[int, str] = {}
+    for name, value in named_arguments(model, tuple(range(count)), {}).items():
+        names |= {value: name} if isinstance(value, int) else {n: f"{name}.{i}" for i, n in enumerate(value)}
+    return [names[place] for place in range(count)]
+
+
+def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
+    """Return copies of the values of the placeholders, in their order."""
+    return bound_values(graph_module, *call_arguments(inputs))
+
+
+def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the placeholders, in their order."""
+    try:
+        bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"it does not take these inputs: {error}") from error
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
+
+
+def _without_history(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    return unflatten_objects(map_tensors(lambda _, tensor: tensor.detach(), flatten_objects(leaf)))
+
+
+def memoize_by_tensor(
+    change: Callable[[Any], Any], known: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
+) -> Callable[[Any], Any]:
+    """Return a function that changes each tensor once, so that inputs that are one tensor stay so."""
+    made: dict[int, tuple[Any, Any]] = {id(tensor): (tensor, changed) for tensor, changed in known}
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return change(value)
+        if id(value) not in made:
+            made[id(value)] = value, change(value)
+        return made[id(value)][1]
+
+    return changed
+
+
+def _cloned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy that has gradients, and a history, if the tensor has."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    return tensor.clone()
+
+
+def _cloned_together(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield overlapping tensors without a history, with copies that overlap in the same way."""
+    apart = (tensor for tensor in tensors if tensor.is_leaf)
+    for group in overlapping_groups(apart):
+        storage = cast(torch.UntypedStorage, group[0].untyped_storage().clone())  # type: ignore[no-untyped-call]
+        for tensor in group:
+            copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            copy.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+            yield tensor, copy.requires_grad_(tensor.requires_grad)
+
+
+def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a copy of a tensor, or of an object such as a cache, into which a model may write."""
+    if not isinstance(leaf, torch.Tensor | Mapping) and not is_object(leaf):
+        return leaf
+
+    def clone_real(_: object, tensor: torch.Tensor) -> torch.Tensor:
+        refuse_fake(tensor)
+        return clone(tensor)
+
+    return unflatten_objects(map_tensors(clone_real, flatten_objects(leaf)))
+
+
+def given_inputs(inputs: Any) -> Any:
+    """Return inputs, or ``None`` for none; raises the ``TypeError`` for another kind of value."""
+    if inputs is None or isinstance(inputs, Mapping | tuple | torch.Tensor):
+        return inputs
+    advice = "Write a tuple: (a, b)." if isinstance(inputs, list) else ""
+    if isinstance(inputs, torch.utils.data.DataLoader | torch.utils.data.Dataset):
+        advice = "Take one batch of it; session.evaluate(batches) judges all."
+    elif type(inputs).__module__ == "numpy":
+        advice = "Write torch.from_numpy(array)."
+    raise type_error("inputs", "a tensor, a tuple, or a mapping of names to inputs", inputs, advice)
+
+
+class _Names(NamedTuple):
+    all: tuple[str, ...]
+    positional: tuple[str, ...]
+    required: int
+    """The number of positional ones without a default."""
+    is_closed: bool
+    """Whether it takes only these."""
+
+
+def names_of_inputs(model: Any) -> _Names | None:
+    """Return the names of a module's or function's inputs; ``None`` if it does not tell."""
+    if isinstance(model, GraphModule):
+        _ = model.code
+    try:
+        found = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    kinds = {each.kind for each in found}
+    named = [each for each in found if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    positional = [each for each in named if each.kind is not each.KEYWORD_ONLY]
+    return _Names(
+        tuple(each.name for each in named),
+        tuple(each.name for each in positional),
+        sum(each.default is each.empty for each in positional),
+        kinds.isdisjoint({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}),
+    )
+
+
+def takes_by_name(model: Any, names: Iterable[str]) -> bool:
+    """Tell whether a model has inputs of all these names."""
+    known = names_of_inputs(model)
+    return known is not None and {*names} <= {*known.all}
+
+
+def takes_one_input(model: Any) -> bool:
+    """Tell whether a model takes one input and no others."""
+    names = names_of_inputs(model)
+    return names is not None and names.is_closed and len(names.all) == 1
+
+
+def batches_of(data: Any) -> Any:
+    """Return a ``DataLoader`` of a map-style data set, whose items are samples; else the same."""
+    is_map = isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__iter__")
+    return torch.utils.data.DataLoader(data) if is_map else data
+
+
+def model_inputs_in_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
+    """Return the inputs of a model in a batch, without labels and other parts that it does not take.
+
+    Parts of a tuple go to the arguments without a default; with ``optional``, to all positional ones.
+    """
+    names = names_of_inputs(model)
+    if batch is None or names is None or not names.is_closed:
+        return batch
+    if isinstance(batch, Mapping):
+        return {name: value for name, value in batch.items() if name in names.all}
+    if isinstance(batch, tuple | list):
+        return tuple(batch[: (not optional and names.required) or len(names.positional)])
+    return batch

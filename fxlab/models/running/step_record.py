@@ -1,0 +1,151 @@
+"""The record of a traced training step: its values and the objects it was traced from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import fx, nn
+
+from fxlab.models.running.autocast import AutocastState
+from fxlab.models.state.tensor_state import ModelNoted
+
+InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
+_KEY = "fxlab_step"
+IN_PLACE = "fxlab_in_place"
+"""Key of ``node.meta``: the optimizer's code writes the result into the first argument."""
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """The meaning of one input of a step; it stands in ``node.meta["desc"]``, as AOTAutograd's do."""
+
+    kind: InputKind
+    """``"state"`` and ``"number"`` belong to the optimizer; a number is a setting, like the learning rate."""
+    target: str
+    """The path of a parameter, buffer or argument; ``exp_avg of layers.0.weight``; ``lr``."""
+    owner: str = ""
+    """The path of its parameter or buffer."""
+
+
+@dataclass(frozen=True)
+class StepOutputs:
+    """The results of a step that a training loop writes."""
+
+    written: dict[str, str]
+    """Output -> the input that gets its value after a step."""
+    made: dict[str, tuple[str, str]]
+    """Output -> key and parameter of a tensor that is new in the optimizer's state."""
+    fixed: dict[str, float]
+    """Learning rates that are fixed in the graph."""
+
+
+class _Objects(NamedTuple):
+    inputs: dict[str, Any]
+    model: nn.Module
+    loss: Callable[..., Any] | None
+    optimizer: torch.optim.Optimizer | None
+    noted: ModelNoted
+
+
+class StepRecord:
+    """The values on which a step was traced, and the objects from which it was traced.
+
+    Copies of the graph share it, and pickles of the graph lose it.
+
+    ``inputs``: values by the names of placeholders. Parameters, buffers and state share memory with the
+    user's. ``outputs``: the values that a training loop writes. ``autocast``: the autocast regions around the
+    trace. ``key``: all conditions under which the graph holds, except for what Python reads: ``noted``.
+
+    Attributes
+    ----------
+    counted : tuple of str
+        What each step changes, or draws, in the Python of the model or the loss, and no graph does.
+    set_in_runs : tuple of str
+        The paths of attributes of the model that a run sets, also where that changes nothing in the next run.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        optimizer: torch.optim.Optimizer | None,
+        outputs: StepOutputs,
+        autocast: AutocastState,
+        key: object,
+        noted: ModelNoted,
+    ) -> None:
+        self.outputs, self.autocast, self.key = outputs, autocast, key
+        self.counted: tuple[str, ...] = ()
+        self.set_in_runs: tuple[str, ...] = ()
+        # In a closure, so that copying the graph does not copy the tensors.
+        self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer, noted)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The values of the placeholders, by name."""
+        return self._of().inputs
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self._of().model
+
+    @property
+    def loss(self) -> Callable[..., Any] | None:
+        """The loss, if not the model's own."""
+        return self._of().loss
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer, if there is one."""
+        return self._of().optimizer
+
+    @property
+    def noted(self) -> ModelNoted:
+        """The values that the Python of the model and the loss read in the trace."""
+        return self._of().noted
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepRecord:
+        return self
+
+
+def note_step(graph_module: fx.GraphModule, record: StepRecord) -> None:
+    """Make a graph module a step."""
+    graph_module.meta[_KEY] = record
+
+
+def step_record(graph_module: nn.Module) -> StepRecord | None:
+    """Return the record of a step; ``None`` for any other module and for an unpickled step."""
+    if not isinstance(graph_module, fx.GraphModule):
+        return None
+    found = graph_module.meta.get(_KEY)
+    return found if isinstance(found, StepRecord) else None
+
+
+class GuardError(AssertionError):
+    """A step was called with data for which it does not hold."""
+
+
+def require_number(value: Any, expected: Any) -> None:
+    """Raise :class:`GuardError` unless a number that a step reads has the recorded value."""
+    if value != expected:
+        raise GuardError(
+            f"The step was recorded for data of which Python has read {expected!r}; now it reads {value!r}, "
+            "and may decide otherwise. Trace it with these data: fxlab.trace_step(model, inputs, ...)."
+        )
+
+
+def require_shape(value: torch.Tensor, expected: tuple[int, ...]) -> None:
+    """Raise :class:`GuardError` unless a tensor has its recorded size."""
+    if tuple(value.shape) != expected:
+        raise GuardError(
+            f"The step was recorded for data of which {expected} elements were chosen; now "
+            f"{tuple(value.shape)} are. Trace it with these data: fxlab.trace_step(model, inputs, ...)."
+        )
+
+
+GUARDS = (require_number, require_shape)

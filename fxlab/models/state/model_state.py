@@ -1,0 +1,502 @@
+"""The state of a model, kept while it runs and restored afterwards."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import pickle
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from types import BuiltinMethodType, CellType, FunctionType, MethodType, MethodWrapperType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from fxlab.base.interrupts import InterruptsHeld, RestoringStack
+from fxlab.base.torch_private import FakeTensor, is_of_transform, modes_disabled
+from fxlab.models.hooks import is_compiled
+from fxlab.models.state.settings import function_modes_hidden
+from fxlab.operators import Operator, is_in_place, operator_for, written_values
+from fxlab.operators.python_functions import MEMORY
+from fxlab.values.containers import (
+    cells_of,
+    contents,
+    held_items,
+    holds_attributes,
+    is_a,
+    memory_in,
+    namespace_of,
+    put_back,
+    put_memory_back,
+    slots_of,
+)
+from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
+
+_REGISTRIES = vars(nn.Module()).keys() - {"training"}
+"""The attributes in which a module keeps parameters, buffers, submodules and hooks."""
+
+
+def state_kept(
+    model: nn.Module,
+    *,
+    values: bool = True,
+    watch: bool = True,
+    parameters: Iterable[torch.Tensor] = (),
+    others: Iterable[torch.Tensor] = (),
+) -> AbstractContextManager[ModelState]:
+    """Return a context that restores the present state of a model at its end.
+
+    The state is every attribute of each module, with the lists, dictionaries and objects in it; the data of
+    tensors; and random number generators. Buffers are copied at once. A parameter is copied only when a call
+    of torch is about to write into it, so that a large model is not copied for a run.
+
+    ``model``: the module whose tree is kept. ``values``: whether to restore the data of tensors as well, for
+    runs that compute on real tensors. ``watch``: whether to watch for calls that write into parameters; costs
+    some microseconds for each call. ``parameters``: parameters or others that are known to be written, which
+    are copied at once. ``others``: tensors outside of the model that it may write. The context gives a
+    :class:`ModelState`, which tells before the end what the run has written.
+    """
+    state = ModelState(model, values=values, parameters=parameters, others=others)
+    return state.put_back_after(watch=watch)
+
+
+def state_kept_in_call(model: nn.Module) -> AbstractContextManager[ModelState]:
+    """Return the same for a call of a model as it is.
+
+    Dynamo would trace the mode that watches, and call other code: parameters are copied at once.
+    """
+    if is_compiled(model):
+        return state_kept(model, watch=False, parameters=[*model.parameters()])
+    return state_kept(model)
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A tensor's earlier contents, memory and shape."""
+
+    tensor: torch.Tensor
+    alias: torch.Tensor
+    """The same memory, even after ``.data`` is given other memory."""
+    values: torch.Tensor
+    version: int | None
+    has_history: bool
+    """Whether gradients flow through it, as through a buffer written while they were recorded."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> SavedTensor:
+        """Copy a tensor."""
+        with torch.no_grad(), modes_disabled():
+            version = None if tensor.is_inference() else tensor._version
+            return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the tensor has other memory, or another shape, than before."""
+        return _geometry(self.tensor) != _geometry(self.alias)
+
+    def is_now(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has the former bits of this one."""
+        if not is_plain(tensor) or not is_plain(self.tensor):
+            return tensor is self.tensor and tensor._version == self.version
+        return same_bits(tensor.detach(), self.values)
+
+    def put_back(self) -> None:
+        """Restore the tensor's memory and numbers, if they changed."""
+        if self.is_moved:
+            self.tensor.data = self.alias
+        # Batch norm writes without counting a new version.
+        if not self.is_now(self.tensor):
+            self.alias.copy_(self.values)
+        # A run with gradients leaves history in buffers that it wrote, and the next run would fail on it.
+        if self.tensor.grad_fn is not None and not self.has_history and not self.tensor._is_view():
+            self.tensor.detach_()
+        # Sessions watch versions, and would build their stages again.
+        if self.version is not None and self.tensor._version != self.version:
+            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+
+class ModelState:
+    """The state of a model when this was made; see :func:`state_kept`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        values: bool = True,
+        parameters: Iterable[torch.Tensor] = (),
+        others: Iterable[torch.Tensor] = (),
+    ) -> None:
+        self._model = model
+        self._values = values
+        self._namespaces: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._containers: list[tuple[Any, Any]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []
+        self._cells: list[tuple[CellType, Any]] = []
+        self._generators: list[Callable[[], object]] = []
+        self._memory: list[tuple[Any, bytes]] = []
+        self._saved: dict[int, SavedTensor] = {}
+        self._watched: dict[object, list[torch.Tensor]] = {}
+        self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
+        self._names: dict[str, torch.Tensor] = {}
+        self._versions: dict[str, int] = {}
+        self._seen: set[int] = set()
+        at_once = {id(parameter) for parameter in parameters}
+        for path, module in model.named_modules():
+            self._keep_module(path, module, at_once)
+        for tensor in others:
+            if has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
+                self._keep_tensor(tensor, at_once)
+
+    @contextmanager
+    def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
+        """Restore the model when the block ends; may be used for several blocks, one after the other."""
+        try:
+            is_watched = self._values and watch
+            # Modules of torch leave out fast paths under a mode; hidden, they compute as without it.
+            with RestoringStack(*(_ParameterWrites(self), function_modes_hidden()) if is_watched else ()):
+                yield self
+        finally:
+            # Ctrl-C in between would leave the model half restored.
+            with InterruptsHeld():
+                self.put_back()
+
+    def save(self, memory: object) -> None:
+        """Copy the parameters in some memory before they are written."""
+        for parameter in self._watched.pop(memory, ()):
+            self._saved[id(parameter)] = SavedTensor.of(parameter)
+
+    @property
+    def copied_parameters(self) -> list[torch.Tensor]:
+        """The parameters that a call was about to write."""
+        tensors = (saved.tensor for saved in self._saved.values())
+        return [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the present tensors by their names."""
+        now = ((name, value_at(self._model, name)) for name in self._names)
+        return {name: value for name, value in now if isinstance(value, torch.Tensor)}
+
+    def written(self, *, replaced: bool = True) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors that have changed, by name.
+
+        ``replaced``: whether attributes that hold another tensor now are among them; buffers always are.
+        """
+        found = {}
+        for name, tensor in self._names.items():
+            saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
+            if not isinstance(now, torch.Tensor) or saved is None or saved.is_now(now):
+                continue
+            is_alike = (now.shape, now.dtype) == (tensor.shape, tensor.dtype)
+            if replaced or now is tensor or (is_alike and name in dict(self._model.named_buffers())):
+                found[name] = now.detach().clone()
+        return found
+
+    def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return tensors, with copies of those whose memory will be restored."""
+        # The mode that watches for writes would take these questions about memory for writes.
+        with torch._C.DisableTorchFunction():
+            kept = {memory_of(saved.tensor) for saved in self._saved.values()}
+            shared = {path for path, tensor in tensors.items() if memory_of(tensor) in kept}
+        return {path: tensor.clone() if path in shared else tensor for path, tensor in tensors.items()}
+
+    def put_back(self) -> None:
+        """Restore everything that has changed."""
+        for namespace, before in self._namespaces:
+            _put_back_namespace(namespace, before)
+        for slot, owner, value in self._slots:
+            slot.__set__(owner, value)
+        for cell, value in self._cells:
+            cell.cell_contents = value
+        for container, before in self._containers:
+            put_back(container, before)
+        self.put_memory_back()
+        for put_generator_back in self._generators:
+            put_generator_back()
+        with torch.no_grad():
+            for saved in self._saved.values():
+                saved.put_back()
+        for tensor, requires_grad in self._gradients_wanted:
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
+        self._warn_of_lost_values()
+
+    def put_memory_back(self) -> None:
+        """Restore the memory that is not a tensor's, such as NumPy arrays."""
+        for value, memory in self._memory:
+            if memory_in(value) != memory:
+                put_memory_back(value, memory)
+
+    def _warn_of_lost_values(self) -> None:
+        lost = [
+            name
+            for name, version in self._versions.items()
+            if id(self._names[name]) not in self._saved and self._names[name]._version != version
+        ]
+        if lost:
+            warnings.warn(
+                f"The run has written the parameter {lost[0]!r} where that could not be foreseen, such as in "
+                "compiled or scripted code; its former values are lost.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _keep_module(self, path: str, module: nn.Module, at_once: set[int]) -> None:
+        prefix = f"{path}." if path else ""
+        self._seen.add(id(module))
+        self._keep_namespace(vars(module))
+        self._keep_slots(path, module)
+        for name, value in vars(module).items():
+            if name in _REGISTRIES or name == "meta":
+                self._keep_container(value)
+            else:
+                self._keep(f"{prefix}{name}", value)
+        for name, buffer in module._buffers.items():
+            self._keep(f"{prefix}{name}", buffer)
+        for name, parameter in module._parameters.items():
+            if parameter is None or not self._values:
+                continue
+            self._names[f"{prefix}{name}"] = parameter
+            if id(parameter) in self._seen or not has_values(parameter):
+                continue
+            self._gradients_wanted.append((parameter, parameter.requires_grad))
+            if not parameter.is_inference():
+                self._versions[f"{prefix}{name}"] = parameter._version
+            self._keep_tensor(parameter, at_once)
+
+    def _keep_tensor(self, tensor: torch.Tensor, at_once: set[int]) -> None:
+        self._seen.add(id(tensor))
+        if id(tensor) in at_once:
+            self._saved[id(tensor)] = SavedTensor.of(tensor)
+        else:
+            self._watched.setdefault(memory_of(tensor), []).append(tensor)
+
+    def _keep_namespace(self, namespace: dict[str, Any]) -> None:
+        self._namespaces.append((namespace, dict(namespace)))
+
+    def _keep_slots(self, name: str, value: Any) -> None:
+        for slot, item in slots_of(value):
+            self._slots.append((slot, value, item))
+            self._keep(f"{name}.{slot.__name__}", item)
+
+    def _keep_container(self, value: Any) -> None:
+        if (before := contents(value)) is not None:
+            self._containers.append((value, before))
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep an attribute and its contents."""
+        if is_a(value, torch.Tensor):
+            if self._values and has_values(value):
+                self._names[name] = value
+                if id(value) not in self._saved:
+                    self._saved[id(value)] = SavedTensor.of(value)
+            return
+        if value is None or is_a(value, str, int, float, complex, bytes, nn.Module, type):
+            return
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if (memory := memory_in(value)) is not None:
+            self._memory.append((value, memory))
+        elif (generator := _state_of_generator(value)) is not None:
+            state, set_state = generator
+            self._generators.append(functools.partial(set_state, state))
+        elif (items := held_items(value)) is not None:
+            self._keep_container(value)
+            for key, item in items if is_a(value, dict) else enumerate(items):
+                self._keep(f"{name}.{key}", item)
+        elif is_a(value, functools.partial):
+            for part in (*value.args, *value.keywords.values()):
+                self._keep_container(part)
+            self._keep(name, value.func)
+        elif is_a(value, *METHODS):
+            self._keep(name, value.__self__)
+        elif is_a(value, FunctionType):
+            for cell, item in cells_of(value).values():
+                self._cells.append((cell, item))
+                self._keep_container(item)
+        elif holds_attributes(value):
+            self._keep_slots(name, value)
+            own = namespace_of(value)
+            self._keep_namespace(own)
+            for attribute, item in own.items():
+                self._keep(f"{name}.{attribute}", item)
+
+
+@contextmanager
+def gradients_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Restore the gradients that tensors have accumulated, at the end of a block."""
+    leaves = [tensor for tensor in tensors if tensor.is_leaf]
+    kept = [(leaf, None if leaf.grad is None else SavedTensor.of(leaf.grad)) for leaf in leaves]
+    try:
+        yield
+    finally:
+        for leaf, gradient in kept:
+            leaf.grad = None if gradient is None else gradient.tensor
+            if gradient is not None:
+                with torch.no_grad():
+                    gradient.put_back()
+
+
+METHODS: tuple[type[Any], ...] = (MethodType, BuiltinMethodType, MethodWrapperType)
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")))
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """Return a key that is equal for tensors in the same memory."""
+    try:
+        return storage_of(tensor)
+    except (NotImplementedError, RuntimeError):  # sparse tensors have none of their own
+        return id(tensor)
+
+
+class _ParameterWrites(TorchFunctionMode):
+    """Saves parameters before a call of torch writes into them."""
+
+    def __init__(self, state: ModelState) -> None:
+        super().__init__()
+        self._state = state
+        self._kinds: dict[Any, Operator | str] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not torch.compiler.is_compiling():
+            kind = self._kinds.get(func)
+            if kind is None:
+                kind = self._kinds.setdefault(func, _kind_of(func))
+            if isinstance(kind, Operator):
+                if kind.may_write or "out" in kwargs:
+                    self._save(written_values(kind, args, kwargs))
+            elif kind == "writes" or (kind == "may write" and _is_asked_to_write(args, kwargs)):
+                self._save(args, kwargs)
+        return func(*args, **kwargs)
+
+    def _save(self, *values: Any) -> None:
+        for tensor in tensor_leaves(values):
+            self._state.save(memory_of(tensor))
+
+
+def _kind_of(function: Any) -> Operator | str:
+    """Return the operator of a function, or else ``writes``, ``may write`` or ``reads``."""
+    name = str(getattr(function, "__name__", ""))
+    if name in ("__get__", "requires_grad_"):
+        return "reads"
+    holder = getattr(function, "__objclass__", torch.Tensor)
+    origin = getattr(function, "__module__", None) or holder.__module__
+    if name in MEMORY or name == "__set__" or str(origin).partition(".")[0] != "torch":
+        return "writes"
+    operator = operator_for(function)
+    if operator is not None and operator.overloads:
+        return operator
+    return "writes" if is_in_place(name) else "may write"
+
+
+def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an ``out`` or a flag such as ``inplace`` or ``training`` is given."""
+    return kwargs.get("out") is not None or any(value is True for value in (*args, *kwargs.values()))
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has numbers of its own: not on the meta device, fake, lazy or of a transform."""
+    if tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor):
+        return False
+    return not is_of_transform(tensor)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    if tensor.layout is not torch.strided:
+        return (tensor.shape,)
+    return memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def value_at(model: nn.Module, name: str) -> Any:
+    """Return the value at a name such as ``layers.0.cache.keys``, ``None`` if there is none."""
+    value: Any = model
+    for part in name.split("."):
+        if is_a(value, dict):
+            value = dict.get(value, part)
+        elif (items := held_items(value)) is not None:
+            value = dict(zip(map(str, count()), items, strict=False)).get(part)
+        else:
+            value = getattr(value, part, None)
+    return value
+
+
+def is_generator(value: Any) -> bool:
+    """Tell whether a value gives new numbers each time, from a state of its own, as iterators do too."""
+    return _state_of_generator(value) is not None
+
+
+def is_used_up(value: Any) -> bool:
+    """Tell whether reading from a value uses it up, and nothing can copy it or put it back.
+
+    That is a generator, an iterator that is written in C, such as ``itertools.count()``, and a file.
+    """
+    cls: Any = type(value)
+    if not _is_iterator(cls) or is_a(value, *_ITERATORS):
+        return False
+    if holds_attributes(value) and (cls.__dictoffset__ or any(True for _ in slots_of(value))):
+        return False  # it is copied as other objects are
+    if not is_a(value, io.IOBase):
+        return True
+    try:
+        return value.readable()
+    except Exception:  # it is closed, or of a class of the model's own
+        return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_iterator(cls: Any) -> bool:
+    return any("__next__" in type.__getattribute__(base, "__dict__") for base in cls.__mro__)
+
+
+def copy_of_generator(value: Any) -> Any:
+    """Return a generator that continues like another one, and does not change it."""
+    # An iterator shares the list that it goes through.
+    return copy.copy(value) if is_a(value, *_ITERATORS) else copy.deepcopy(value)
+
+
+def generator_state(value: Any) -> bytes:
+    """Return the state of a random number generator for comparison."""
+    state, _ = _state_of_generator(value) or (None, None)
+    # A pickled tensor holds the address of its storage.
+    return state.numpy().tobytes() if is_a(state, torch.Tensor) else pickle.dumps(state)
+
+
+def python_generators() -> dict[str, bytes]:
+    """Return the states of the default generators of Python and NumPy."""
+    numpy_random = sys.modules.get("numpy.random")
+    states = {"random": random.getstate(), "numpy.random": numpy_random and numpy_random.get_state()}
+    return {name: pickle.dumps(state) for name, state in states.items()}
+
+
+def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | None:
+    """Return the state of a random number generator and its setter; ``None`` for other values."""
+    if is_a(value, torch.Generator):
+        return value.get_state(), value.set_state
+    if is_a(value, random.Random):
+        return value.getstate(), value.setstate
+    if is_a(value, *_ITERATORS) and len(state := value.__reduce__()) == 3:
+        return state[2], value.__setstate__  # an exhausted one has none
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None and is_a(value, numpy_random.RandomState):
+        return value.get_state(), value.set_state
+    if numpy_random is not None and is_a(value, numpy_random.Generator):
+        return value.bit_generator.state, functools.partial(setattr, value.bit_generator, "state")
+    return None
+
+
+def _put_back_namespace(namespace: dict[str, Any], before: dict[str, Any]) -> None:
+    is_same = list(namespace) == list(before) and all(namespace[key] is before[key] for key in namespace)
+    if not is_same:
+        namespace.clear()
+        namespace.update(before)

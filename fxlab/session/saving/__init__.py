@@ -1,0 +1,1 @@
+"""Sessions and their passes as files and as Python."""

@@ -1,0 +1,16 @@
+"""What a model has is found in a graph module, whatever it is called."""
+
+from fxlab.models.graph_modules.free_paths import free_paths
+
+
+def test_an_attribute_of_graph_modules_hides_nothing():
+    paths = free_paths(
+        ["graph.weight", "graph_1.weight", "linear.graph", "linear.forward", "linear.forward_1"]
+    )
+    assert list(paths.values()) == [
+        "graph_2.weight",
+        "graph_1.weight",
+        "linear.graph",
+        "linear.forward_2",
+        "linear.forward_1",
+    ]
