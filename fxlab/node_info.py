@@ -49,6 +49,8 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<f
 _MISSING = object()
 _KINDS = {"placeholder": "input", "get_attr": "attribute", "output": "output"}
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_UNITS = re.compile(r"[A-Z]{1,2}[a-z]?LU(?=\d?$)")
+"""Units such as ``ReLU``, which are one word, as in the names of their functions."""
 _DIMENSIONS = re.compile(r"(?<=[a-z]) ?[123]d$")
 
 
@@ -112,7 +114,8 @@ def kind_text(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     those of its graph module, as :func:`modules_by_path` returns them.
     """
     if node.op == "call_module" and str(node.target) in modules:
-        name = _WORD_STARTS.sub("_", type(modules[str(node.target)]).__name__)
+        name = _UNITS.sub(lambda found: found[0].title(), type(modules[str(node.target)]).__name__)
+        name = _WORD_STARTS.sub("_", name)
     elif isinstance(node.target, OpOverload):
         name = str(node.target.overloadpacket.__name__)
     else:

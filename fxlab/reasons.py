@@ -65,6 +65,9 @@ class Reason(Coded):
     OTHER_USERS = "{value} has other users"
     WRITTEN_IN_PLACE = "{value}, or an alias of it, is written in place"
     WRITTEN_IN_BETWEEN = "{value} is written in place between {first} and {last}"
+    MAY_BE_WRITTEN_IN_BETWEEN = (
+        "{written} is written in place between {first} and {last}, and {value} may share its memory"
+    )
     STATE_WRITTEN = "the graph writes its parameters or buffers"
     MODE_CHANGES = "the graph changes the gradient or autocast mode"
     MODE_CHANGES_IN_BETWEEN = "the gradient or autocast mode changes between {first} and {last}"

@@ -196,12 +196,15 @@ def dumped(values: Any) -> bytes | None:
 
 
 def loaded(data: bytes) -> Any:
-    """Return the value that :func:`dumped` made bytes of, or ``None`` if this torch cannot read it."""
+    """Return the value that :func:`dumped` made bytes of, or ``None`` if it cannot be read here."""
     pickler = _graph_pickler()
     env = found("torch.fx.experimental.symbolic_shapes.ShapeEnv", _PICKLES, None)
     if pickler is None or env is None or FakeTensorMode.__module__ == __name__:
         return None
-    return pickler.loads(data, FakeTensorMode(shape_env=env()))
+    try:
+        return pickler.loads(data, FakeTensorMode(shape_env=env()))
+    except (ImportError, AttributeError):  # a size knows a class whose source is not here
+        return None
 
 
 def _graph_pickler() -> Any:

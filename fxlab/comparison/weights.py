@@ -108,7 +108,7 @@ class _Tensor:
         if self.tensor.shape != other.tensor.shape:
             return False
         if self.tensor.dtype == other.tensor.dtype:  # there is no need to widen them
-            ours, theirs = (numbers_of(each.tensor).detach().cpu() for each in (self, other))
+            ours, theirs = (real_numbers(numbers_of(each.tensor).detach()).cpu() for each in (self, other))
             # NaN is not equal to itself, but its bits are.
             return torch.equal(ours, theirs) or torch.equal(bits_of(ours), bits_of(theirs))
         return torch.equal(self.values, other.values)

@@ -32,7 +32,7 @@ from fxlab.models.safe_code import protect
 from fxlab.torch_private import FakeTensor, dumped, loaded, qualified_name, without_tensors
 from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
-from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
+from fxlab.values.pickling import for_protocol, is_picklable, picklable_meta
 from fxlab.values.tensors import same_bits
 
 HOOKS = (
@@ -512,7 +512,7 @@ class _GraphState(NamedTuple):
                 for_protocol(torch.fx.map_arg(node.args, refer), protocol),
                 for_protocol(torch.fx.map_arg(node.kwargs, refer), protocol),
                 for_protocol(node.type, protocol) if is_picklable(node.type) else None,
-                picklable_entries(node.meta, protocol),
+                picklable_meta(node.meta, protocol),
             )
             for node in graph.nodes
         ]

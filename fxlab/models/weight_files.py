@@ -22,6 +22,8 @@ from fxlab.units import listed
 from fxlab.values.lazy import LazyTensor, Source, as_parameter, deferred, is_lazy
 
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_FOUR_BITS = "F4"
+"""The name that safetensors gives to numbers of four bits."""
 
 
 def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
@@ -132,6 +134,8 @@ class _InFile(Source):
         """Read the bytes of this tensor."""
         self.check()
         with _opened(Path(self.path)) as file:
+            if file.get_slice(self.name).get_dtype() == _FOUR_BITS:
+                return _of_four_bits(Path(self.path), self.name)
             tensor: torch.Tensor = file.get_tensor(self.name)
             return tensor
 
@@ -195,8 +199,23 @@ def _on_meta(file: Any, name: str) -> torch.Tensor:
     """Return a tensor of the shape and dtype of one in a file; at most a single number is read."""
     part = file.get_slice(name)
     shape = part.get_shape()
-    dtype = (part[:0] if shape and all(shape) else file.get_tensor(name)).dtype
+    if part.get_dtype() == _FOUR_BITS:
+        dtype, shape = torch.float4_e2m1fn_x2, [*shape[:-1], shape[-1] // 2]
+    else:
+        dtype = (part[:0] if shape and all(shape) else file.get_tensor(name)).dtype
     return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _of_four_bits(path: Path, name: str) -> torch.Tensor:
+    """Read numbers of four bits, two in a byte, by the header of a file: safetensors gives them no shape."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        facts = json.loads(file.read(length))[name]
+        start, end = facts["data_offsets"]
+        file.seek(8 + length + start)
+        data = torch.frombuffer(bytearray(file.read(end - start)), dtype=torch.uint8)
+    shape = facts["shape"]
+    return data.reshape(*shape[:-1], shape[-1] // 2).view(torch.float4_e2m1fn_x2)
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -402,7 +402,7 @@ class Session(PassStack):
         Raises
         ------
         TypeError, ValueError
-            If ``path`` names no file.
+            If ``path`` names no file, or one of another format.
         OSError
             If it cannot be written.
         """
@@ -416,6 +416,12 @@ class Session(PassStack):
             for name in self._switches.offered
         ]
         file = file_to_write(path, "path")
+        if file.suffix.lower() not in ("", ".json"):
+            raise ValueError(
+                "path: a session is saved as JSON, without weights; expected a name that ends in .json, got "
+                f"{str(path)!r}. For the weights, write fxlab.export(session, 'model.pt2') or "
+                "torch.save(session.graph_module, path); for a picture, fxlab.draw(session).save(path)."
+            )
         facts = saved_file.facts_of(self.original, self.graph_module)
         return saved_file.write(file, facts, [row for row in rows if row["on"] or row["excluded"]])
 

@@ -74,6 +74,21 @@ def for_protocol(value: Any, protocol: int) -> Any:
     return _Pickled(pickle.dumps(value))
 
 
-def picklable_entries(values: Mapping[Any, Any], protocol: int) -> dict[Any, Any]:
-    """Return the picklable entries of a mapping, in a form that the protocol can hold."""
-    return {key: for_protocol(value, protocol) for key, value in values.items() if is_picklable(value)}
+def picklable_meta(meta: Mapping[str, Any], protocol: int) -> dict[str, Any]:
+    """Return the picklable entries of a node's ``meta``, in a form that the protocol can hold.
+
+    Modules whose calls led to the node are named as :func:`torch.export.export` names them: the source of
+    their classes may be absent where the pickle is loaded.
+    """
+    stacks = {key: meta[key] for key in ("nn_module_stack", "fwd_nn_module_stack") if meta.get(key)}
+    named = {key: {place: _named(value) for place, value in stack.items()} for key, stack in stacks.items()}
+    entries = {**meta, **named}.items()
+    return {key: for_protocol(value, protocol) for key, value in entries if is_picklable(value)}
+
+
+def _named(entry: Any) -> Any:
+    """Return the path and the class of a module call, a class outside of torch by its name."""
+    *path, owner = entry if isinstance(entry, tuple) else (entry,)
+    if isinstance(owner, type) and owner.__module__.partition(".")[0] != "torch":
+        owner = f"{owner.__module__}.{owner.__qualname__}"
+    return (*path, owner) if path else owner

@@ -81,12 +81,42 @@ def tensor_leaves(value: Any) -> list[torch.Tensor]:
 
 
 def real_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return complex numbers as pairs of real ones along a new dimension, and others unchanged."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    """Return complex numbers, and those of four bits, as pairs of real ones along a new dimension.
+
+    Other numbers are unchanged, and bits of a dtype that torch does not compute with are whole numbers.
+    """
+    if tensor.dtype is _FOUR_BITS:
+        numbers = torch.tensor(_OF_FOUR_BITS, device=tensor.device)
+        both = tensor.view(torch.uint8)
+        return torch.stack([numbers[(both & 15).long()], numbers[(both >> 4).long()]], -1)
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj())
+    return (
+        tensor
+        if _is_computed(tensor.dtype)
+        else tensor.view(torch.uint8 if tensor.itemsize == 1 else torch.int16)
+    )
+
+
+_FOUR_BITS = getattr(torch, "float4_e2m1fn_x2", None)
+_OF_FOUR_BITS = [sign * number for sign in (1.0, -1.0) for number in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)]
+"""The numbers of one sign bit, two of the exponent and one of the mantissa, by their bits."""
+
+
+@cache
+def _is_computed(dtype: torch.dtype) -> bool:
+    """Tell whether torch can convert a dtype, as it cannot integers of fewer than eight bits."""
+    try:
+        torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
 
 
 def unit_of(dtype: torch.dtype) -> float:
-    """Return the relative rounding of a dtype; none of whole numbers."""
+    """Return the relative rounding of a dtype; none of whole numbers, and of those of four bits."""
+    if dtype is _FOUR_BITS:
+        return 0.0
     return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 

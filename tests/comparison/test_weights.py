@@ -230,3 +230,20 @@ def test_many_weights_of_one_shape_are_not_compared_with_one_another(monkeypatch
     table = fxlab.compare_weights(weights, other)
     assert table.loc["7.weight"].tolist() == ["9.weight", "scaled", "-3 times as large"]
     assert len(asked) < 1000
+
+
+@pytest.mark.parametrize("dtype", ["float4_e2m1fn_x2", "uint4", "float8_e8m0fnu"])
+def test_numbers_that_torch_does_not_compute_with_are_compared(dtype, tmp_path):
+    dtype = getattr(torch, dtype)
+    bits = torch.arange(32, dtype=torch.uint8).reshape(4, 8)
+    other = bits.clone()
+    other[1, 2] += 64
+    weights = [{"w": each.view(dtype)} for each in (bits, bits.clone(), other)]
+    if dtype is not torch.uint4:  # safetensors has no name for it
+        for place, each in enumerate(weights):
+            save_file(each, tmp_path / f"{place}.safetensors")
+        weights = [tmp_path / f"{place}.safetensors" for place in range(3)]
+    same, changed = (fxlab.compare_weights(weights[0], each).loc["w"] for each in weights[1:])
+    assert same["status"] == "equal"
+    assert changed["status"] == "other values"
+    assert changed["detail"].startswith("1 of 32 elements")

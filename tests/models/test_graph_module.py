@@ -6,6 +6,8 @@ import inspect
 import io
 import operator
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -311,3 +313,28 @@ def test_modules_that_hold_graphs_and_modules_elsewhere_are_copied_whole():
     assert held.others == [held.graph, held.linear]
     assert held.linear is held.graph.get_submodule("0")
     assert held.linear.weight is model[0].linear.weight
+
+
+def test_a_saved_graph_loads_where_the_source_of_its_model_is_absent(tmp_path):
+    source = (
+        "import torch\nfrom torch import nn\n"
+        "class Part(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.linear = nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n        return self.linear(x).relu() if x.shape[0] < 9 else x\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.part, self.drop = Part(), nn.Dropout()\n"
+        "    def forward(self, x):\n        return self.drop(self.part(x))\n"
+    )
+    (tmp_path / "absent_model.py").write_text(source)
+    save = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport torch, fxlab, absent_model\n"
+        "s = fxlab.Session(absent_model.Net().eval(), torch.ones(2, 4)); s.apply('remove-identities')\n"
+        f"torch.save(s.graph_module, {str(tmp_path / 'graph.pt')!r})"
+    )
+    load = (
+        f"import torch, fxlab\ng = torch.load({str(tmp_path / 'graph.pt')!r}, weights_only=False)\n"
+        "assert g(torch.ones(3, 4)).shape == (3, 4) and any('val' in n.meta for n in g.graph.nodes)"
+    )
+    for code in (save, load):
+        subprocess.run([sys.executable, "-c", code], check=True)

@@ -221,3 +221,10 @@ def test_what_is_no_json_and_no_file_is_said(tmp_path):
 def test_a_value_that_names_no_file_is_refused(path, error):
     with pytest.raises(error, match=r"^path: "):
         session_of_blocks().save(path)
+
+
+@pytest.mark.parametrize("name", ["stack.pth", "stack.safetensors", "stack.BIN", "stack.svg"])
+def test_a_name_of_another_format_is_refused_with_the_function_that_writes_it(tmp_path, name):
+    with pytest.raises(ValueError, match=r"expected a name that ends in .json.*fxlab.export"):
+        session_of_blocks().save(tmp_path / name)
+    assert not (tmp_path / name).exists()

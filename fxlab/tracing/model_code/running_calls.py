@@ -39,6 +39,10 @@ class Reason:
     hides_modules: bool = False
     """Whether a method may stay whole with the modules that it calls, for which passes do not see these."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the model's own classes, so that a graph can be loaded without their source."""
+        return {**vars(self), "running": ()}
+
     @property
     def candidates(self) -> tuple[Part, ...]:
         """The parts of which one may stay whole, the best first.

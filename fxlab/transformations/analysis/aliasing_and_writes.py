@@ -64,6 +64,18 @@ class Writes:
         position = self._position[reader]
         return bisect_left(self._writes_to(value), position), bisect_left(self._state_changes, position)
 
+    def why_written(self, value: Node, first: Node, last: Node) -> Refusal:
+        """Return why a value is not the same at two readers: a write to it, or to memory it may share."""
+        low, high = self._position[first], self._position[last]
+        places = (place for place in self._writes_to(value) if low < place < high)
+        nodes = [*self._position]
+        others = [read for place in places for read in written_inputs(nodes[place], self._graph_module)]
+        other = next((read for read in others if self._class_of(read) is not self._class_of(value)), None)
+        words = {"value": value.name, "first": first.name, "last": last.name}
+        if other is None or any(self._class_of(read) is self._class_of(value) for read in others):
+            return Reason.WRITTEN_IN_BETWEEN(**words)
+        return Reason.MAY_BE_WRITTEN_IN_BETWEEN(**words, written=other.name)
+
     def same_state(self, node: Node, other: Node) -> bool:
         """Tell whether two nodes run with the same gradient, autocast and inference modes."""
         counts = (bisect_left(self._state_changes, self._position[each]) for each in (node, other))
@@ -275,7 +287,7 @@ def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -
         if not writes.same_state(reader, last):
             return Reason.MODE_CHANGES_IN_BETWEEN(**between)
         if writes.epoch(value, reader) != writes.epoch(value, last):
-            return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
+            return writes.why_written(value, reader, last)
     return None
 
 

@@ -10,7 +10,7 @@ from torch.fx.node import map_aggregate
 
 from fxlab.models.graph_module import FunctionName, picklable_target
 from fxlab.torch_private import FakeTensor
-from fxlab.values.pickling import for_protocol, picklable_entries
+from fxlab.values.pickling import for_protocol, picklable_meta
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class KeptMeta(dict[str, Any]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         # Fake tensors cannot be pickled, and it would take long to try each.
         kept = {key: value for key, value in self.items() if not isinstance(value, FakeTensor)}
-        return KeptMeta, (picklable_entries(kept, int(protocol)),)
+        return KeptMeta, (picklable_meta(kept, int(protocol)),)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
             return Reason.STATE_WRITTEN()
         for value, then in zip(node.all_input_nodes, first.all_input_nodes, strict=True):
             if writes.epoch(value, node) != writes.epoch(then, first):
-                return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=node.name)
+                return writes.why_written(value, first, node)
         if node in facts.numbers and first in facts.numbers:
             return None
         for value in (first, node):

@@ -579,6 +579,12 @@ class Matcher:
                 if len(terms) < len(operands) == 2:  # the surplus operand is the misfit, and all else fits
                     furthest = max(furthest, best, key=lambda more: more.reached)
             count = len(terms) + len(numbers)
+            if len(operands) == count:  # a tensor in place of a number, or the other way round
+                is_more = len(tensors) > len(terms)
+                surplus = next((each for each in tensors if each not in furthest.nodes), tensors[-1:])
+                mine, theirs = (numbers[0], surplus) if is_more else (terms[-1], given[0])
+                self._misfit(furthest, at, f"an operand of {name}", theirs, mine)
+                return
             self._fail(furthest, at, Reason.OTHER_COUNT, name=name, count=len(operands), expected=count)
             return
         fits_numbers = False
@@ -618,6 +624,8 @@ class Matcher:
         elif len(others) == len(nodes) + len(plain) and not literals:
             for order in itertools.permutations(given):
                 yield from self._value(tuple(others), order, found)
+        elif len(given) == len(wanted):
+            self._misfit(found, at, f"the numbers of {name}", tuple(given), tuple(wanted))
         else:
             words = {"name": f"numbers in {name}", "count": len(given), "expected": len(wanted)}
             self._fail(found, at, Reason.OTHER_COUNT, **words)
