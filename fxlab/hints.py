@@ -39,7 +39,7 @@ MOVED = {
     "can_redo": "session.redo() raises ValueError if there is nothing to redo.",
     "can_undo": "session.undo() raises ValueError if there is nothing to undo.",
     "code": "Write session.graph_module.code.",
-    "excluded": "session.passes[name].excluded are the candidates that a pass leaves out.",
+    "excluded": "session.rewrites(pass_) has the rewrites of a pass, and those that are excluded.",
     "find": "Write session.passes[name], or fxlab.nodes(session, where).",
     "graph": "Write session.graph_module.graph.",
     "is_on": "Write name in session.applied.",

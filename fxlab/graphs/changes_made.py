@@ -1,8 +1,8 @@
 """Counts of the changes of a pass: its rewrites, and the kinds of nodes that became others."""
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.fx import GraphModule
@@ -154,23 +154,6 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation |
     places = [{node.name: place for place, node in enumerate(each.graph.nodes)} for each in (below, above)]
     made = tuple((_in_order(names, places[0]), _in_order(others, places[1])) for names, others in pairs)
     return Changes(rewrites, before, after, moved=moved, replaced=made)
-
-
-def joined_changes(parts: Sequence[Changes]) -> Changes:
-    """Return the changes of several passes, one after the other, as one."""
-    counts = [each.rewrites for each in parts]
-    before, after = (
-        sum((Counter(getattr(each, name)) for each in parts), Counter[str]()) for name in ("before", "after")
-    )
-    found = Changes(
-        None if None in counts else sum(filter(None, counts)),
-        dict(before.most_common()),
-        dict(after.most_common()),
-        moved=0 if before or after else sum(each.moved for each in parts),
-        replaced=tuple(row for each in parts for row in each.replaced),
-    )
-    nearest = next((each.nearest for each in parts if each.nearest), "")
-    return found if found else replace(found, nearest=nearest)
 
 
 def _in_order(names: set[str], places: Mapping[str, int]) -> tuple[str, ...]:

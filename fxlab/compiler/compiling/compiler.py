@@ -1,6 +1,7 @@
 """Compiles a model with some of the compiler's passes off."""
 
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -260,13 +261,20 @@ def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 _LONGEST = 1200
 """The most characters of a compiler's own message: that of C++ has all of its code in it."""
-_KERNEL = re.compile(r"\b(?:cpp|triton)_\w*fused\w*")
+_KERNEL = re.compile(r"(?:cpp|triton)_\w*fused\w*")
+
+
+def _kernels_of(error: BaseException) -> list[str]:
+    """Return the kernels that were compiled where an exception was raised: Inductor knows them by name."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    values = (value for frame in frames for value in [*frame.f_locals.values()])
+    return [*dict.fromkeys(each for each in values if isinstance(each, str) and _KERNEL.fullmatch(each))]
 
 
 def _failure(name: str, error: Exception) -> RuntimeError:
     words = placed_words(error)
     if len(words) > _LONGEST:
-        kernels = listed([*dict.fromkeys(_KERNEL.findall(words))])
+        kernels = listed(_kernels_of(error))
         told = [line.strip() for line in words.splitlines() if "error:" in line]
         first = "\n".join(told[:3] or words.splitlines()[:3])[:_LONGEST]
         words = f"{words.splitlines()[0][:200]}{f' in {kernels}' if kernels else ''}:\n{first}"

@@ -2,7 +2,6 @@
 
 from torch import fx
 
-from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.unfolded import held_by, to_look_at, unfolded
 from fxlab.models.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
@@ -41,5 +40,7 @@ def merged_graph(
 
 def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
     """Return, by name, the changes of the nodes in which two graphs differ, as marks are."""
+    from fxlab.graphs.graph_diff import changes_by_name  # a single graph is drawn without it
+
     changes = changes_by_name(unfolded(before), unfolded(after))
     return {name: (change,) for name, change in changes.items()}

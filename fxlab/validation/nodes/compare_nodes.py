@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from fxlab.checks import flag
 from fxlab.first_use import pd
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
-from fxlab.models.running import Inputs, generators_kept, takes_derivatives
+from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.results import Result
 from fxlab.sources import Model
@@ -203,10 +203,6 @@ def _of_outputs(found: Verdict) -> Divergence | None:
         return None
     worst = next(path for path, one in found.outputs.items() if one.status is Status.DIFFERENT)
     return Divergence(worst, worst, replace(found.outputs[worst], reason=found.reason))
-
-
-def _has_derivatives(graph_module: GraphModule) -> bool:
-    return any(map(takes_derivatives, graph_module.graph.nodes))
 
 
 def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Divergence | None:
