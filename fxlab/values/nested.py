@@ -21,6 +21,9 @@ Path = tuple[Any, ...]
 """The keys, indices and attributes that lead from a value to a tensor inside."""
 
 
+_ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device})
+
+
 class Attribute(str):
     """The name of an attribute, in a path among keys and indices."""
 
@@ -161,7 +164,10 @@ def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Te
     if isinstance(value, torch.Tensor):
         yield path, value
         return
-    for key, item in parts_inside(value):
+    kind = type(value)  # a plain way for the arguments of calls, of which there are very many
+    if kind in _ATOMS:
+        return
+    for key, item in enumerate(value) if kind is tuple or kind is list else parts_inside(value):
         yield from tensors_inside(item, (*path, key))
 
 

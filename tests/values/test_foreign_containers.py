@@ -83,7 +83,7 @@ def test_a_mapping_of_a_persons_own_is_an_input_and_stays_as_it_was(kind):
     given = kind({"x": x, "y": y})
     session = fxlab.Session(model, (given,))
     assert session.verdict(variants=True)
-    assert fxlab.evaluate(session, [(given,)])
+    assert fxlab.evaluate(model, session.graph_module, [(given,)])
     assert fxlab.compare(model, model, (given,)).agrees
     assert given["x"] is x
     assert given["y"] is y
@@ -124,5 +124,5 @@ def test_a_model_may_hold_a_container_that_nobody_can_read(value, tmp_path):
 
     session = fxlab.Session(Holds(), torch.randn(2, 3))
     assert session.verdict()
-    assert fxlab.compile_session(Holds(), torch.randn(2, 3)).graph_module is not None
+    assert fxlab.compiler.compile_session(Holds(), torch.randn(2, 3)).graph_module is not None
     fxlab.report(session, tmp_path / "report.html")

@@ -164,8 +164,8 @@ def with_numbers_for_sizes(
     return tuple(size(value) if called.takes_number(place) else value for place, value in enumerate(args))
 
 
-def with_any_index(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with the first index in place of a tensor with one whole number, to tell the shape.
+def with_any_index(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments of an indexing call with 0 for a tensor with one whole number, to tell the shape.
 
     Torch reads the number out of it; any other in its place gives a result of the same shape.
     """
@@ -174,8 +174,6 @@ def with_any_index(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any
         is_index = isinstance(value, torch.Tensor) and value.dim() == 0
         return 0 if is_index and not (is_floating(value) or value.dtype == torch.bool) else value
 
-    if name_of(func) not in ("__getitem__", "__setitem__"):
-        return args
     index = tuple(map(first, args[1])) if type(args[1]) is tuple else first(args[1])
     return (args[0], index, *args[2:])
 

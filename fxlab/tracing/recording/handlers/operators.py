@@ -92,8 +92,8 @@ def _made(run: RecordingState, call: TorchCall) -> _Made:
     versions = versions_of(call.args, call.kwargs)
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
-    by_place = run.real is None and not run.fakes.has_data and not run.recording.bodies
-    args = with_any_index(call.func, call.args) if by_place else call.args
+    indexes = call.name in ("__getitem__", "__setitem__") and run.real is None and not run.fakes.has_data
+    args = with_any_index(call.args) if indexes and not run.recording.bodies else call.args
     result = run.computed(call.func, args, call.kwargs)
     known = written_by(call.func, call.args, call.kwargs)
     written = run.notice_writes(versions, call.args, call.kwargs, known)
