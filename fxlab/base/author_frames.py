@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
-_FXLAB = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_FXLAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]
 _PACKAGES = os.sep + "site-packages" + os.sep
