@@ -464,7 +464,7 @@ def test_a_function_that_trains_is_refused_before_it_has_trained():
         optimizer.step()
         return loss
 
-    with pytest.raises(fxlab.TraceError, match=r"backward\(\).*fxlab\.training_session"):
+    with pytest.raises(fxlab.TraceError, match=r"backward\(\).*fxlab\.trace_step"):
         fxlab.Session(step, torch.ones(3, 8))
     assert not optimizer.state
     assert model.weight.grad is None
