@@ -309,7 +309,7 @@ def test_a_record_is_its_own_block_which_it_has_once(make):
 def test_a_record_in_place_of_a_session_is_told_how_to_give_its_sessions(tmp_path):
     with fxlab.compiler.record_compile() as record:
         pass
-    with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of model\.sessions; fxlab\.r"):
+    with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of its sessions; fxlab\.r"):
         fxlab.report(record, path=tmp_path / "a.html")
 
 
