@@ -14,7 +14,7 @@ from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 ROOT = Path(__file__).parents[1] / "fxlab"
-ADAPTERS = {"torch_private.py", "tracing/torch_private.py"}
+ADAPTERS = {"base/torch_private.py", "tracing/torch_private.py"}
 """And each file ``hooks.py``."""
 
 
@@ -50,7 +50,7 @@ def texts(path: str) -> list[str]:
     return sorted(filter(is_private, names))
 
 
-OF_THE_CORE = texts("torch_private.py")
+OF_THE_CORE = texts("base/torch_private.py")
 NOT_ALWAYS = FOR_STEPS.keys() | FOR_FLEX.keys()
 OF_TRACING = [path for path in texts("tracing/torch_private.py") if path not in NOT_ALWAYS]
 PROGRAM = """

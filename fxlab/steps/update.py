@@ -414,7 +414,7 @@ class _UpdateCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if not self._is_dense:
             if func in _ASKS_LAYOUT and args[0] in self._layouts:
-                return func(torch.empty(0, layout=self._layouts[args[0]]))
+                return func(torch.empty(0, layout=self._layouts[args[0]], device="cpu"))
             if name in _SPARSE_PARTS:
                 raise TraceError(
                     f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True), and the step of "

@@ -74,7 +74,7 @@ def fills_of(svg: str) -> dict[str, str | None]:
 def test_one_node_is_counted_in_the_singular_and_paper_is_light(browser: Browser, tmp_path: Path) -> None:
     graph = fx.Graph()
     graph.output(None)
-    file = fxlab.report(fx.GraphModule(torch.nn.Module(), graph), path=tmp_path / "one.html")
+    file = fxlab.report(Session(fx.GraphModule(torch.nn.Module(), graph)), path=tmp_path / "one.html")
     with checked(opened(browser, file, color_scheme="dark")) as page:
         expect(page.locator(".fxi-summary")).to_have_text("1 node · 0 parameters")
         shown = page.locator(".fxlab-inspector")

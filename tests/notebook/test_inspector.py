@@ -505,7 +505,8 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
         pair = data.tables["pairs"][number]
         assert (pair["after"], pair["before"]) == (stages["alone"][after], stages["alone"][before])
     if stages["preview"]:
-        there = {node.name for node in session.preview(stages["preview"]["signature"]).graph.nodes}
+        (previewed,) = (p for p in session.passes if p.signature == stages["preview"]["signature"])
+        there = {node.name for node in session.preview(previewed).graph.nodes}
         assert set(data.names(stages["preview"]["graph"])) == names[-1] | there
     shown = [row[0] for row in page.inspector._shown_tables["nodes"]["table"]["rows"]]
     assert shown == list(

@@ -100,9 +100,10 @@ def test_each_source_goes_through_a_session_with_passes(sources, name):
 @pytest.mark.parametrize("name", ["path", "captured graph", "AOT backward"])
 def test_each_source_is_drawn_and_reported(sources, name, tmp_path):
     model, inputs = sources[name]
-    graph = Session(model, inputs).original
+    session = Session(model, inputs)
+    graph = session.original
     assert fxlab.draw(model, inputs).view.hierarchy.root.nodes == len(graph.graph.nodes)
-    assert fxlab.report(model, inputs, tmp_path / "report.html", measure=False).stat().st_size > 10_000
+    assert fxlab.report(session, tmp_path / "report.html", measure=False).stat().st_size > 10_000
 
 
 def test_comparisons_and_tables_take_sources(sources):

@@ -46,7 +46,7 @@ class Outcome:
         if not heads or not leaves:
             return {}
         generator = torch.Generator().manual_seed(0)
-        drawn = [torch.randn(t.shape, generator=generator).to(t) for t in heads.values()]
+        drawn = [torch.randn(t.shape, generator=generator, device="cpu").to(t) for t in heads.values()]
         try:
             found = torch.autograd.grad([*heads.values()], [*leaves.values()], drawn, allow_unused=True)
         except RuntimeError:  # the model has run its backward pass itself

@@ -160,14 +160,6 @@ def test_functions_and_models_they_close_over_are_captured():
     assert any(parameter is model.weight for parameter in graph.graph_module.parameters())
 
 
-def test_the_shared_capture_is_a_backend():
-    fxlab.capture.clear()
-    torch._dynamo.reset()
-    torch.compile(nn.ReLU(), backend=fxlab.capture)(X)
-    assert len(fxlab.capture.graphs) == 1
-    fxlab.capture.clear()
-
-
 def test_a_capture_that_is_called_with_a_model_says_what_it_is():
-    with pytest.raises(TypeError, match=r"fxlab\.capture is a backend: torch\.compile\(model, backend="):
-        fxlab.capture(MODEL, X)
+    with pytest.raises(TypeError, match=r"A capture is a backend: torch\.compile\(model, backend="):
+        fxlab.Capture()(MODEL, X)

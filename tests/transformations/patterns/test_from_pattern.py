@@ -219,7 +219,12 @@ def test_a_place_around_a_match_is_no_near_miss():
 @pytest.mark.parametrize(
     ("pattern", "place", "at", "words"),
     [
-        (lambda x, y: torch.tanh(x / y) + 1, lambda x, y: torch.tanh(y.cos() / x) + x, "add", "2 operands"),
+        (
+            lambda x, y: torch.tanh(x / y) + 1,
+            lambda x, y: torch.tanh(y.cos() / x) + x,
+            "add",
+            "operand of add is x",
+        ),
         (lambda x, y: (x / 8.0 + y).relu(), lambda x, y: (x + y).relu(), "x", "the pattern has div there"),
         (lambda x, y: x.exp() * y, lambda x, y: (x.cos() * 1).reshape(2, 4) * y, "cos", "has exp there"),
         (lambda x: x.exp().sum(-1), lambda x, y: (x.exp() + 0).expand(2, 4).sum(0), "sum_1", "dim is (0)"),

@@ -195,7 +195,7 @@ def test_a_pass_that_does_more_than_rewrite_candidates_is_named():
 
 
 def test_what_cannot_be_bisected_is_said_in_words(three_layers):
-    with pytest.raises(TypeError, match=r"model: expected .* an fxlab.Session, got 3"):
+    with pytest.raises(TypeError, match=r"session: expected an fxlab\.Session, got 3"):
         bisect(3, torch.ones(1))
     session = session_of(*three_layers, CarelessMerge(wrong=("layer_1_",)))
     with pytest.raises(ValueError, match="original: the Layers does not run on these inputs"):

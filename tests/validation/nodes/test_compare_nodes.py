@@ -212,7 +212,14 @@ def test_nan_in_one_of_the_two_is_infinitely_far():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("ask", [fxlab.compare_nodes, fxlab.profile, lambda s: fxlab.node_values(s, "cos")])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s: fxlab.compare_nodes(s.original, s.graph_module, s.inputs),
+        fxlab.profile,
+        lambda s: fxlab.node_values(s, "cos"),
+    ],
+)
 def test_inside_of_vmap_nodes_do_not_run_one_by_one(ask):
     capture = fxlab.Capture()
     torch.compile(lambda x: torch.vmap(lambda row: row.cos() / 3)(x) + 1, backend=capture)(torch.randn(2, 3))
@@ -227,9 +234,9 @@ def test_inside_of_vmap_nodes_do_not_run_one_by_one(ask):
 def test_what_cannot_be_compared_is_said_in_words():
     graph, x = chain(), torch.randn(2, 4)
     for function in (compare_nodes, first_divergence):
-        with pytest.raises(TypeError, match=r"transformed: expected a torch.nn.Module, .* got 'graph'"):
+        with pytest.raises(TypeError, match=r"candidate: expected a torch.nn.Module, .* got 'graph'"):
             function(graph, "graph", x)
-        with pytest.raises(TypeError, match="inputs: expected a mapping"):
+        with pytest.raises(TypeError, match="inputs: expected a tensor"):
             function(graph, graph, "text")
         with pytest.raises(ValueError, match="transformed: node '_0' does not run on these inputs"):
             function(graph, graph, torch.randn(2, 5))

@@ -137,9 +137,9 @@ def test_nested_outputs_by_path():
 @pytest.mark.parametrize(
     ("a", "b", "inputs", "words"),
     [
-        ("bert", nn.ReLU(), torch.ones(1), "original: expected a torch.nn.Module, .* got 'bert'"),
-        (nn.ReLU(), None, torch.ones(1), "transformed: expected a model, .* got None"),
-        (nn.ReLU(), nn.ReLU(), "text", "inputs: expected a mapping .* got str"),
+        ("bert", nn.ReLU(), torch.ones(1), "reference: expected a torch.nn.Module, .* got 'bert'"),
+        (nn.ReLU(), None, torch.ones(1), "candidate: expected a torch.nn.Module, .* got None"),
+        (nn.ReLU(), nn.ReLU(), "text", "inputs: expected a tensor, .* got 'text'"),
     ],
 )
 def test_wrong_arguments_are_named(a, b, inputs, words):
@@ -155,9 +155,9 @@ def test_a_negative_tolerance_is_refused(tolerance):
 
 def test_a_model_that_does_not_run_on_the_inputs_is_named():
     small, large = nn.Linear(3, 3), nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="original: the Linear does not run on these inputs: mat1 and mat2"):
+    with pytest.raises(ValueError, match="reference: the Linear does not run on these inputs: mat1 and mat2"):
         compare_outputs(large, small, torch.ones(1, 3))
-    with pytest.raises(ValueError, match="transformed: the Linear does not run on these inputs: mat1"):
+    with pytest.raises(ValueError, match="candidate: the Linear does not run on these inputs: mat1"):
         compare_outputs(small, large, torch.ones(1, 3))
 
 

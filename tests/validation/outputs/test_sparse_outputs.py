@@ -52,5 +52,5 @@ def test_another_layout_is_another_output():
 
 
 def test_nested_outputs_are_refused_in_words():
-    with pytest.raises(ValueError, match="original: what it returns as output is a nested tensor"):
+    with pytest.raises(ValueError, match="reference: what it returns as output is a nested tensor"):
         judged(*[lambda x: torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)] * 2)

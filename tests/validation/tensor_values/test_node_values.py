@@ -34,12 +34,6 @@ def test_a_value_is_what_the_graph_computes(session):
     assert list(found.table.index) == [("value", "output")]
 
 
-def test_without_a_node_there_is_a_row_for_each_tensor_on_given_inputs(session):
-    zeros = torch.zeros(4, 4)
-    for given in ((zeros,), (None, zeros)):
-        assert fxlab.node_values(session.original, *given).loc["x", "max"] == 0
-
-
 def test_weights_are_those_of_the_module(session):
     found = fxlab.node_values(session, "q")
     assert torch.equal(found.of("weight", "bias").tensor, session.original.q.bias)
