@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model
 from fxlab.models.running.running import Inputs
@@ -26,5 +28,8 @@ def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
 def checked_session(value: object) -> Session:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not isinstance(value, Session):
-        raise type_error("session", "an fxlab.Session", value, "Make one: fxlab.Session(model, inputs).")
+        advice = "Make one: fxlab.Session(model, inputs)."
+        if isinstance(getattr(value, "sessions", None), Mapping):
+            advice = "Give one of its sessions; fxlab.report(record.sessions, path) takes all of them."
+        raise type_error("session", "an fxlab.Session", value, advice)
     return value

@@ -87,7 +87,7 @@ def test_switches_say_why_they_are_fixed(record):
     for switch in (first.revert, lambda name: first.exclude(name, "clone")):
         with pytest.raises(ValueError, match="recorded while a script ran"):
             switch("joint/remove_noop_ops")
-    first.revert_all()
+    first.revert()
     assert first.applied == first.passes
     assert "record.sessions['graph 1, inference']" in first.to_python()
 
@@ -294,7 +294,7 @@ def test_a_record_inside_of_another_is_refused():
 @pytest.mark.parametrize("make", [fxlab.compiler.record_compile, fxlab.compiler.record_passes])
 def test_a_record_is_its_own_block_which_it_has_once(make):
     record = make()
-    for read in (lambda: record.sessions, lambda: record.remarks, record.table):
+    for read in (lambda: record.sessions, lambda: record.remarks, lambda: record.table):
         with pytest.raises(AttributeError, match=rf"Nothing has been recorded yet.*{make.__name__}"):
             read()
     with make(), pytest.raises(RuntimeError, match=r"another one records.*fxlab compile -- COMMAND"), record:
@@ -309,14 +309,14 @@ def test_a_record_is_its_own_block_which_it_has_once(make):
 def test_a_record_in_place_of_a_session_is_told_how_to_give_its_sessions(tmp_path):
     with fxlab.compiler.record_compile() as record:
         pass
-    with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of model\.sessions; fxlab\.r"):
+    with pytest.raises(TypeError, match=r"got a CompileRecord\. Give one of its sessions; fxlab\.r"):
         fxlab.report(record, path=tmp_path / "a.html")
 
 
 def test_a_story_before_its_block_says_what_is_missing():
     record = fxlab.compiler.record_compile()
     for read in (lambda: record.breaks, record.story, record.guards):
-        with pytest.raises(AttributeError, match=r"with fxlab\.record_compile"):
+        with pytest.raises(AttributeError, match=r"with fxlab\.compiler\.record_compile"):
             read()
 
 

@@ -43,9 +43,7 @@ def test_stages_share_the_parameters_of_the_model(shared, blocks):
 
 def test_inputs_have_the_names_that_the_model_gives_them(shared):
     assert list(shared.inputs) == ["x"]
-    assert all(
-        [n.name for n in s.graph_module.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages
-    )
+    assert all([n.name for n in s.graph.find_nodes(op="placeholder")] == ["x"] for s in shared.stages)
 
 
 def test_nodes_know_their_modules(shared):

@@ -278,7 +278,7 @@ class _Expands(nn.Module):
 def test_without_the_hook_patterns_are_not_listed(monkeypatch):
     from fxlab.transformations.inductor_patterns import asking
 
-    monkeypatch.setattr(asking.Asking, "_copy", lambda self, entry: entry)
+    monkeypatch.setattr(asking.MatcherRecorder, "_copy", lambda self, entry: entry)
     session = fxlab.compiler.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
     assert session.patterns().empty
     assert session.verdict().agrees

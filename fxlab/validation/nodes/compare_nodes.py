@@ -1,7 +1,7 @@
 """Find where along the graph values begin to differ."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Result
 from fxlab.front_desk.sources import Model
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
-from fxlab.models.running.running import Inputs, generators_kept
+from fxlab.models.running.running import Inputs, generators_kept, takes_derivatives
 from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import CompiledCodeError, graphs_to_run
@@ -162,7 +162,8 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
     Returns
     -------
     Divergence or None
-        The node and the reason; ``None`` if all nodes that match agree.
+        The node and the reason; ``None`` if all nodes that match agree. Where one graph takes gradients at
+        once and the other node by node, or a model runs compiled code, it is an output at last.
 
     Raises
     ------
@@ -194,15 +195,22 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
     if found is not None and by_name is None:  # names of two captures prove nothing
         by_values = _where_they_part(aligned(first, second, given), given)
         return found if by_values is not None and by_values.node == found.node else by_values
+    if found is None and _takes_derivatives(first) is not _takes_derivatives(second):
+        # One node of one graph is many of the other, which have no partners: the outputs do.
+        return _of_outputs(verdict(first, second, given))
     return found
 
 
+def _takes_derivatives(graph_module: GraphModule) -> bool:
+    return any(map(takes_derivatives, graph_module.graph.nodes))
+
+
 def _of_outputs(found: Verdict) -> Divergence | None:
-    """Return the worst output of a model that runs compiled code, in which there are no nodes to look at."""
+    """Return the worst output of two models, of which one may have no nodes to look at."""
     if not found.different:
         return None
     worst = next(path for path, one in found.outputs.items() if one.status is Status.DIFFERENT)
-    return Divergence(worst, worst, replace(found.outputs[worst], reason=found.reason))
+    return Divergence(worst, worst, found.outputs[worst])
 
 
 def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Divergence | None:
