@@ -100,7 +100,9 @@ def parts_inside(value: Any) -> Iterable[tuple[Any, Any]]:
     if issubclass(kind, dict):
         return dict.items(value)
     if issubclass(kind, (list, tuple)):
-        return enumerate(value) if _reads_as_built_in(kind) else ()
+        built_in = list if issubclass(kind, list) else tuple
+        # Lists of unknown length are not read by this.
+        return enumerate(built_in.__iter__(value)) if _reads_as_built_in(kind) else ()
     if is_registered(value):
         return ObjectParts.of(value).items()
     return value.items() if isinstance(value, Mapping) else ()
