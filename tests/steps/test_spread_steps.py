@@ -169,7 +169,8 @@ SCRIPT = textwrap.dedent(
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         if by_graph:
-            train = fxlab.Session(fxlab.trace_step(model, x, loss, optimizer=optimizer)).as_step()
+            step = fxlab.trace_step(model, x, loss=loss, optimizer=optimizer)
+            train = fxlab.steps.as_step(fxlab.Session(step))
             losses = [train(x) for _ in range(2)]
         else:
             losses = []

@@ -604,7 +604,7 @@ def test_arrays_of_a_batch_are_copied_like_tensors(session):
         return total
 
     def refilled():
-        x, labels = np.empty((4, 8), np.float32), np.empty(4)
+        x, labels = torch.empty(4, 8), np.empty(4)
         for number in range(3):
             x[:] = labels[:] = number + 1
             yield {"input": x, "labels": labels}
