@@ -16,8 +16,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference
 # written as the code writes them.
 _INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
 _ALIASES = (
-    r"Alignment|Argument|Combine|Executor|GraphModule|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
-    r"|StepLoop"
+    r"Alignment|Argument|Choice|Combine|Executor|GraphModule|fx\.Node|Highlight|Metric|Inputs|Limit|Model|ModelLike"
+    r"|Node|Pass|PassOrName|Path|SessionLike|StepLoop|Where"
 )
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|pandas\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]

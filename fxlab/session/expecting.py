@@ -26,7 +26,7 @@ def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected:
     pass_
         The pass.
     model, inputs
-        As of :class:`Session`.
+        As of :class:`fxlab.Session`.
     expected
         The whole text.
 
@@ -73,10 +73,10 @@ def expect_no_match(
     pass_
         The pass.
     model, inputs
-        As of :class:`Session`.
+        As of :class:`fxlab.Session`.
     code
-        The code of a reason that must be among those of :meth:`Session.explain` and
-        :meth:`Session.why_not`. Left out, any or none.
+        The code of a reason that must be among those of :meth:`fxlab.Session.explain` and
+        :meth:`fxlab.Session.why_not`. Left out, any or none.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class _Held:
 
 
 class StepLoop:
-    """Trains the model of a step by graphs; made by :func:`as_step`.
+    """Trains the model of a step by graphs; made by :func:`fxlab.steps.as_step`.
 
     A graph holds for sizes of a batch, modes of modules, settings of the optimizer, the tensors in its state,
     and what the Python of the model and the loss reads. For others the step is traced again on demand, and

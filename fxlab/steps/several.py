@@ -22,7 +22,7 @@ from fxlab.values.tensors import bits_of
 
 @dataclass(frozen=True, repr=False)
 class StepsCompared(Judged):
-    """The result of :func:`compare_steps`; true if all bits are the same."""
+    """The result of :func:`fxlab.steps.compare_steps`; true if all bits are the same."""
 
     steps: int
     """The number of steps that were to be compared."""

@@ -115,6 +115,6 @@ class TraceReport:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return the findings as a table: ``kind``, ``what``, ``detail``, ``where`` and ``code``."""
+        """The findings as a table, in columns ``kind``, ``what``, ``detail``, ``where`` and ``code``."""
         rows = [vars(finding) for finding in self.findings]
         return pd.DataFrame(rows, columns=["kind", "what", "detail", "where", "code"])

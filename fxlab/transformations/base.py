@@ -249,7 +249,7 @@ class Transformation(ABC):
         Parameters
         ----------
         *nodes, missing_ok
-            As of :meth:`only`.
+            As of ``only``.
 
         Raises
         ------

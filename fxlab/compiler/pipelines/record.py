@@ -49,13 +49,13 @@ class PassRecord(RecordingContext):
 
     @property
     def table(self) -> pd.DataFrame:
-        """List the graphs: a row for each.
+        """The graphs, a row for each.
 
         Returns
         -------
         pandas.DataFrame
             The name, how many passes have run and changed the graph, its nodes before and after, and the
-            time that the passes have taken (``seconds``; :meth:`times` has that of each).
+            time that the passes have taken (``seconds``; ``times()`` has that of each).
         """
         seconds = self.times().groupby("pipeline")["seconds"].sum()
         rows = [

@@ -133,7 +133,7 @@ class CompileRecord(RecordingContext, StoryTables):
 
     @property
     def table(self) -> pd.DataFrame:
-        """List the graphs: a row for each stack of passes.
+        """The graphs, a row for each stack of passes.
 
         Returns
         -------

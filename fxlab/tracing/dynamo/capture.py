@@ -91,8 +91,8 @@ class Capture:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return a row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that
-        ends it.
+        """A row for each graph, with ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that ends
+        it.
         """
         rows = [
             (

@@ -105,14 +105,14 @@ def find_matches(
     where: Mapping[str, Callable[[Match], bool]] | None = None,
     ignore_literals: bool = False,
 ) -> list[Match]:
-    """Find the places that a pattern matches, read as by :func:`from_pattern`; nothing is replaced.
+    """Find the places that a pattern matches, read as by :func:`fxlab.from_pattern`; nothing is replaced.
 
     Parameters
     ----------
     graph_module
         The graph; bodies of higher-order operators are looked through as well.
     pattern, where, ignore_literals
-        As of :func:`from_pattern`.
+        As of :func:`fxlab.from_pattern`.
 
     Returns
     -------

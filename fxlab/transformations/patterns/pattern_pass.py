@@ -38,7 +38,7 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 
 @dataclass(frozen=True, eq=False)
 class PatternPass(MatchingPass[Match]):
-    """A pattern and its replacement; made by :func:`from_pattern`."""
+    """A pattern and its replacement; made by :func:`fxlab.from_pattern`."""
 
     patterns: tuple[Callable[..., Any], ...]
     replacement: Callable[..., Any]

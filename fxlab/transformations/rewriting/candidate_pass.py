@@ -14,7 +14,7 @@ from fxlab.transformations.journal.journal import Record
 
 @dataclass(frozen=True, eq=False)
 class CandidatePass(Transformation):
-    """A pass that :meth:`only` and :meth:`exclude` limit to some of its candidates."""
+    """A pass that ``only`` and ``exclude`` limit to some of its candidates."""
 
     limited_to: Limit | None = field(default=None, init=False)
 

@@ -77,7 +77,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     Attributes
     ----------
     limited_to : Limit or None
-        The candidates it rewrites; ``None`` for all that it does not refuse. :meth:`only` and :meth:`exclude`
+        The candidates it rewrites; ``None`` for all that it does not refuse. ``only`` and ``exclude``
         make limited passes.
 
     Examples
