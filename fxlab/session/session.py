@@ -275,9 +275,9 @@ class Session(PassStack):
         -------
         pandas.DataFrame
             A row for each place, indexed by the name of the transformation (``pattern``), with the columns of
-            :meth:`fxlab.compiler.CompileSession.why_not`: ``pass``; whether it has ``matched``; the ``reason``
-            in words, and its ``code``; how many of its ``operators`` match (``reached``); the node that does not (``at``),
-            and the last node of the match (``begins_at``).
+            :meth:`fxlab.compiler.CompileSession.why_not`: ``pass``; whether it has ``matched``; the
+            ``reason`` in words, and its ``code``; how many of its ``operators`` match (``reached``); the node
+            that does not (``at``), and the last node of the match (``begins_at``).
 
         Raises
         ------
