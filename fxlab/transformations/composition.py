@@ -20,8 +20,8 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     Parameters
     ----------
     *passes
-        The transformations, their names or classes, functions of a graph module, or lists of these; none at
-        all make one that changes nothing.
+        The transformations, their exact names, or functions of a graph module; none at all make one that
+        changes nothing.
     inplace
         Whether the composition changes the given module. Otherwise it works on a deep copy and returns that,
         also when it is reversed.
@@ -47,8 +47,7 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     >>> composition.preserves_computation
     True
     """
-    given = [one for each in passes for one in (each if isinstance(each, list) else [each])]
-    transformations = [as_pass(each, "passes") for each in given]
+    transformations = [as_pass(each, "passes") for each in passes]
     require_bool(inplace, "inplace")
     parts = tuple(part for pass_ in transformations for part in _parts(pass_))
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)

@@ -121,8 +121,8 @@ def test_highlighting_a_transformation_opens_the_groups_around_its_nodes(gm):
 @pytest.mark.parametrize("how", ["name", "node", "both"])
 def test_names_and_nodes_can_be_highlighted(gm, how):
     tanh = next(node for node in gm.graph.nodes if node.name == "tanh")
-    wanted = {"name": "tanh", "node": tanh, "both": ["pooler", tanh]}[how]
-    drawing = draw(gm, highlight=[wanted])
+    wanted = {"name": ["tanh"], "node": [tanh], "both": ["pooler", tanh]}[how]
+    drawing = draw(gm, highlight=wanted)
     assert {*drawing.marks} == ({"tanh", "pooler"} if how == "both" else {"tanh"})
     assert drawing.svg.count("fx-changed") == len(drawing.marks)
 

@@ -134,11 +134,6 @@ def test_inputs_on_which_nothing_can_be_compared_decide_nothing_and_are_named():
     assert verdict(a, b, variants=[{"x": X}, {"x": X + 1}]).not_compared == {}
 
 
-def test_an_iterator_in_place_of_inputs_is_one_over_several():
-    a, b = graph_of(torch.clone, "x"), graph_of(lambda x: x.clamp(max=10), "x")
-    assert verdict(a, b, ({"x": X + n} for n in (0, 20))).decided_by == "inputs 2"
-
-
 def test_sessions_and_bisecting_take_variants():
     class Careless(fxlab.ChangeTrueDivToMulByInverse):
         def rewrite(self, candidate, edit):
