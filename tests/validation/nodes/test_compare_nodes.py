@@ -238,13 +238,9 @@ def test_what_cannot_be_compared_is_said_in_words():
             function(graph, "graph", x)
         with pytest.raises(TypeError, match="inputs: expected a tensor"):
             function(graph, graph, "text")
-        with pytest.raises(
-            ValueError, match=r"(transformed|candidate): node '_0' does not run on these inputs"
-        ):
+        with pytest.raises(ValueError, match=r"transformed: node '_0' does not run on these inputs"):
             function(graph, graph, torch.randn(2, 5))
-        with pytest.raises(
-            ValueError, match=r"(original|reference): it does not take these inputs: missing a required"
-        ):
+        with pytest.raises(ValueError, match=r"original: it does not take these inputs: missing a required"):
             function(graph, graph, {})
         with pytest.raises(ValueError, match="candidate: it is on the meta device"):
             function(graph, copy.deepcopy(graph).to("meta"), x)

@@ -334,11 +334,11 @@ def test_what_cannot_be_judged_is_said_in_words():
         verdict("linear", graph, inputs)
     with pytest.raises(TypeError, match="inputs: expected a tensor, a tuple, or a mapping"):
         verdict(graph, graph, "text")
-    with pytest.raises(ValueError, match=r"(original|reference): the BertModel does not run on these inputs"):
+    with pytest.raises(ValueError, match=r"original: the BertModel does not run on these inputs"):
         verdict(graph, graph, {"pixel_values": torch.ones(1)})
-    with pytest.raises(ValueError, match=r"(original|reference): it is on the meta device"):
+    with pytest.raises(ValueError, match=r"original: it is on the meta device"):
         verdict(copy.deepcopy(graph).to("meta"), graph, inputs)
-    with pytest.raises(ValueError, match=r"(original|reference): it returns no tensors"):
+    with pytest.raises(ValueError, match=r"original: it returns no tensors"):
         verdict(graph_of(lambda x: None), graph_of(lambda x: None), torch.ones(1))
 
 
