@@ -341,7 +341,7 @@ class PassStack:
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
         >>> _ = session.apply("change-true-div-to-mul-by-inverse")
         >>> _ = session.exclude("change-true-div-to-mul-by-inverse", "truediv")
-        >>> [str(node.target) for node in session.graph_module.graph.find_nodes(op="call_function")]
+        >>> [str(node.target) for node in session.graph_module.graph.nodes if node.op == "call_function"]
         ['<built-in function truediv>', '<built-in function mul>', '<built-in function add>']
         """
         chosen = self._candidates([self._find(pass_)], nodes)
@@ -432,7 +432,7 @@ class PassStack:
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
         >>> _ = session.apply("change-true-div-to-mul-by-inverse")
         >>> _ = session.apply_up_to("change-true-div-to-mul-by-inverse", 1)
-        >>> [str(node.target) for node in session.graph_module.graph.find_nodes(op="call_function")]
+        >>> [str(node.target) for node in session.graph_module.graph.nodes if node.op == "call_function"]
         ['<built-in function mul>', '<built-in function truediv>', '<built-in function add>']
         """
         name, steps = self._find(pass_), self.rewrites(pass_)

@@ -222,7 +222,7 @@ def _mapping_like(value: Any, items: Mapping[Any, Any]) -> Any:
     before = dict(parts_inside(value))
     try:
         copied: Any = copy.deepcopy(value, {id(before[key]): item for key, item in items.items()})
-    except TypeError:  # its class refuses copies, and may take a mapping
+    except Exception:  # its class refuses copies, in whatever way, and may take a mapping
         return type(value)(dict(items))
     for key, item in items.items():  # as Counter.update adds
         if copied[key] is not item and item is not before[key]:

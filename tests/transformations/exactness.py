@@ -53,9 +53,21 @@ def node_facts(node: fx.Node) -> tuple[Any, ...]:
 
 
 def without_values(facts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Leave out the fake tensors that stand for results, and operators: a pickle has others, or none."""
+    """Leave out the fake tensors that stand for results, and operators: a pickle has others, or none.
+
+    Classes of modules are named, as a pickle names those outside of torch.
+    """
     *others, meta = facts
-    return (*others, {key: value for key, value in meta.items() if key not in ("val", "original_aten")})
+    kept = {key: value for key, value in meta.items() if key not in ("val", "original_aten")}
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        if stack := kept.get(key):
+            kept[key] = {place: (path, type_name(owner)) for place, (path, owner) in stack.items()}
+    return (*others, kept)
+
+
+def type_name(owner: type | str) -> str:
+    """Return the whole name of a class, which may be given by it."""
+    return owner if isinstance(owner, str) else f"{owner.__module__}.{owner.__qualname__}"
 
 
 def assert_is(gm: fx.GraphModule, before: Snapshot) -> None:

@@ -157,7 +157,7 @@ def test_an_inspector_sends_code_when_it_is_asked_for(session: Session) -> None:
     assert set(inspector._shown_stages["codes"]) == {"0", "2"}, "the session has changed meanwhile"
     inspector._answer({"type": "code", "version": version, "stage": 9, "before": None})
     assert "There is no stage 9" in inspector._shown_status["error"]["text"]
-    inspector._graphs.preview(session.passes[DIVIDE])
+    inspector._graphs.preview(DIVIDE)
     inspector._answer({"type": "code", "version": version, "stage": 2, "before": None})
     assert "difference" in inspector._shown_stages["preview"]
     inspector.close()
