@@ -49,8 +49,7 @@ class ShiftsByName(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.report.TraceWarning")
-@pytest.mark.parametrize("has_run", [False, True])
-@pytest.mark.parametrize("model_class", [Shifts, ShiftsByName])
+@pytest.mark.parametrize(("model_class", "has_run"), [(Shifts, False), (ShiftsByName, True)])
 @pytest.mark.parametrize("way", caches_elsewhere.WAYS)
 def test_a_cache_is_left_without_fakes_and_the_model_as_it_was(way, model_class, has_run):
     importlib.reload(caches_elsewhere)
