@@ -125,10 +125,7 @@ def test_any_json_is_either_a_message_or_refused(content):
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(json_values | some_fields.map(lambda fields: {"type": "toggle", **fields}))
 def test_nonsense_becomes_words_on_the_screen_and_changes_nothing(page: Page, content):
     session = page.inspector.session
@@ -145,15 +142,7 @@ def test_nonsense_becomes_words_on_the_screen_and_changes_nothing(page: Page, co
     assert state_of(session) == before
 
 
-UNKNOWN = [
-    "nobody",
-    "\0",
-    "\ud800",
-    "<script>alert(1)</script>",
-    "Ω" * 500,
-    "x" * LONGEST_TEXT,
-    "../../etc",
-]
+UNKNOWN = ["nobody", "\0", "\ud800", "<script>alert(1)</script>", "Ω" * 500, "x" * LONGEST_TEXT, "../../etc"]
 
 
 @pytest.mark.slow

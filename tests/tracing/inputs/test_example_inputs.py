@@ -33,10 +33,7 @@ MODELS = {
         ),
         {"input_ids": (2, 12), "pixel_values": (2, 3, 32, 32), "attention_mask": (2, 12)},
     ),
-    "video": (
-        lambda: hf.VideoMAEModel(hf.VideoMAEConfig(**FRAMES)),
-        {"pixel_values": (2, 4, 3, 32, 32)},
-    ),
+    "video": (lambda: hf.VideoMAEModel(hf.VideoMAEConfig(**FRAMES)), {"pixel_values": (2, 4, 3, 32, 32)}),
     "a spectrogram of fixed length": (
         lambda: hf.ASTModel(hf.ASTConfig(**WIDTHS, max_length=64, num_mel_bins=32)),
         {"input_values": (2, 64, 32)},

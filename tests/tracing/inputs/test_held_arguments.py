@@ -66,11 +66,7 @@ def test_keyword_only_and_other_keywords_keep_the_model_s_defaults():
 
 
 @pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        ({"b": X, "a": X}, "x with the keys 'a', 'b' only"),
-        ([X, X], "x as a dict only"),
-    ],
+    ("other", "words"), [({"b": X, "a": X}, "x with the keys 'a', 'b' only"), ([X, X], "x as a dict only")]
 )
 def test_the_order_of_a_mapping_is_held(other, words):
     class Module(nn.Module):

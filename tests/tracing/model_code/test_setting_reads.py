@@ -70,10 +70,7 @@ SETTINGS = {
         lambda: torch.backends.mha.get_fastpath_enabled(),
         lambda: called(torch.backends.mha.set_fastpath_enabled, False, True),
     ),
-    "flag": (
-        lambda: torch.backends.cudnn.benchmark,
-        lambda: torch.backends.cudnn.flags(benchmark=True),
-    ),
+    "flag": (lambda: torch.backends.cudnn.benchmark, lambda: torch.backends.cudnn.flags(benchmark=True)),
     "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu", torch.bfloat16)),
 }
 

@@ -486,11 +486,7 @@ def test_a_text_of_a_tensor_is_held(text):
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
     "address",
-    [
-        lambda x: x.data_ptr(),
-        lambda x: x.untyped_storage().data_ptr(),
-        lambda x: x.storage().data_ptr(),
-    ],
+    [lambda x: x.data_ptr(), lambda x: x.untyped_storage().data_ptr(), lambda x: x.storage().data_ptr()],
 )
 def test_an_address_is_read_from_real_inputs_alone(address, check):
     def compared(x):

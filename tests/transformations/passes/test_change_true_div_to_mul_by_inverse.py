@@ -5,14 +5,7 @@ import operator
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    check,
-    reasons,
-    refused,
-    traced,
-)
+from exactness import Apply, assert_close, check, reasons, refused, traced
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 

@@ -5,14 +5,7 @@ import operator
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    check,
-    refused,
-    traced,
-    traced_whole,
-)
+from exactness import Apply, assert_close, check, refused, traced, traced_whole
 from random_modules import ReadsBuffers
 from torch import fx, nn
 from torch.nn import functional as F

@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    assert_is,
-    check,
-    refused,
-    snapshot,
-)
+from exactness import Apply, assert_close, assert_is, check, refused, snapshot
 from random_modules import ReadsBuffers
 from torch import fx, nn
 from torch.nn import functional as F

@@ -5,13 +5,7 @@ import math
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    captured,
-    check,
-    refused,
-    shapes_known,
-)
+from exactness import assert_close, captured, check, refused, shapes_known
 from torch import fx, nn
 from torch.nn import functional as F
 

@@ -2,11 +2,7 @@
 
 import pytest
 import torch
-from exactness import (
-    check,
-    refused,
-    traced,
-)
+from exactness import check, refused, traced
 from torch import nn
 
 from fxlab import FuseBiasInLinear

@@ -4,13 +4,7 @@ import copy
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    captured,
-    check,
-    refused,
-    shapes_known,
-)
+from exactness import assert_close, captured, check, refused, shapes_known
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
@@ -89,8 +83,7 @@ SOURCES = ["fx", "trace", pytest.param("export", marks=pytest.mark.weekly), "dec
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
-    ("pass_", "function"),
-    [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)],
+    ("pass_", "function"), [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)]
 )
 def test_a_norm_becomes_one_call_and_is_written_out_again(pass_, function, source):
     model, x = Norm(function).eval(), torch.randn(2, 3, 8)

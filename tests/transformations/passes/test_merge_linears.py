@@ -4,14 +4,7 @@ import operator
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    check,
-    reasons,
-    refused,
-    traced,
-    traced_whole,
-)
+from exactness import assert_close, check, reasons, refused, traced, traced_whole
 from torch import fx, nn
 from torch.nn import functional as F
 

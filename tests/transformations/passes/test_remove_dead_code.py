@@ -4,16 +4,7 @@ import operator
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    assert_is,
-    check,
-    refused,
-    snapshot,
-    traced,
-    traced_whole,
-)
+from exactness import Apply, assert_close, assert_is, check, refused, snapshot, traced, traced_whole
 from torch import fx, nn
 from torch.nn import functional as F
 
