@@ -517,24 +517,6 @@ def test_a_transformation_that_raises_keeps_its_signature():
     assert fails.signature == signature
 
 
-def test_a_copy_that_is_made_during_a_run_has_the_signature_of_its_own_attributes():
-    class Copies(Remembers):
-        def transform(self, graph_module):
-            super().transform(graph_module)
-            copies.extend(copied(self) for copied in (copy.copy, copy.deepcopy))
-            return graph_module
-
-    copies = []
-    transformation = Copies()
-    signature = transformation.signature
-    transformation(sums())
-    for copied in copies:
-        copied.count, copied.targets = 0, {}
-        assert copied.signature == signature
-        copied.count = 1
-        assert copied.signature != signature
-
-
 def test_a_composition_keeps_its_signature_when_a_part_notes_something():
     composition = compose(Remembers(), AddToSub())
     signature = composition.signature
