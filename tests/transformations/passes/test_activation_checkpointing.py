@@ -9,6 +9,7 @@ from torch import nn
 
 import fxlab
 from fxlab import ActivationCheckpointing
+from fxlab.drawing import build_hierarchy
 
 
 def step_of(model, x, loss=squared, **kwargs):
@@ -39,7 +40,7 @@ def test_what_is_computed_again_lies_in_a_box_of_the_backward_pass(step):
     again = [node for node in changed.graph.nodes if node.meta.get("recomputed")]
     assert again
     assert all(node.meta["autograd_backward"] for node in again)
-    groups = fxlab.drawing.build_hierarchy(changed).groups
+    groups = build_hierarchy(changed).groups
     assert any("(recomputed)" in path for path in groups)
 
 

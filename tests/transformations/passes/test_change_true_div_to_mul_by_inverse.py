@@ -80,7 +80,7 @@ STAYS = {
         for number in (1e-310, 5e-324, math.inf, -math.inf, math.nan, 1e300)
     ],
     "dtype": [(lambda x: x / 3, torch.tensor(values)) for values in ([1, 3, 7], [True, False], [1 + 2j, 3j])],
-    "divisor-type": [(lambda x, number=number: x / number, SPECIAL) for number in (1 + 0j, True)],
+    "divisor-type": [(lambda x, number=number: x / number, torch.randn(3)) for number in (1 + 0j, True)],
     "inexact-divisor": [(lambda x: x / (2**53 + 1), SPECIAL.double())],
     "further-arguments": [
         (lambda x: torch.div(x, 3.0, rounding_mode="floor"), SPECIAL),

@@ -156,11 +156,11 @@ class Doubled(nn.Linear):
     ("change", "code"),
     [
         (lambda model: setattr(model, "query", Doubled(6, 4)), "unexpected-class"),
-        (lambda model: nn.utils.parametrizations.weight_norm(model.query), "unexpected-class"),
-        (lambda model: nn.utils.parametrizations.spectral_norm(model.query), "unexpected-class"),
+        (lambda model: nn.utils.parametrizations.weight_norm(model.query), "parametrized"),
+        (lambda model: nn.utils.parametrizations.spectral_norm(model.query), "parametrized"),
         (
             lambda model: nn.utils.parametrize.register_parametrization(model.query, "weight", nn.Tanh()),
-            "unexpected-class",
+            "parametrized",
         ),
     ],
 )
