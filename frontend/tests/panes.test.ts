@@ -29,6 +29,7 @@ beforeEach(() => {
     close: vi.fn(),
     jump: vi.fn(),
     search: vi.fn(),
+    keys: vi.fn(),
     back: vi.fn(),
     linked: vi.fn(),
     show: vi.fn(),

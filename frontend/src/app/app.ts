@@ -22,13 +22,14 @@ import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
-import type { Arrangement, PanelState, Pass, Passes } from "../base/wire";
-import { Banner, BusyLine, FilterBar, PreviewBar } from "../panels/bars";
+import type { Arrangement, PanelState, Pass, Passes, Tables } from "../base/wire";
+import { Banner, BusyLine, FilterBar, PreviewBar, VerdictLine } from "../panels/bars";
 
 /** In bytes: the page reads a file of overlays as a whole. */
 const LARGEST_FILE = 20_000_000;
 
 const TYPES_OF_FILES: Record<FileSuffix, string> = {
+  html: "text/html",
   pdf: "application/pdf",
   dot: "text/vnd.graphviz",
 };
@@ -58,6 +59,10 @@ export class App {
   private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
+  private readonly verdict = new VerdictLine({
+    judge: () => this.connection.send({ type: "judge" }),
+    compareAgain: () => this.connection.send({ type: "refresh" }),
+  });
   private readonly remarks = new TraceBanner();
   private readonly header: Header;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
@@ -96,6 +101,7 @@ export class App {
         close: (path) => this.connection.send({ type: "close", path }),
         jump: (name, pane) => this.selection.jump(name, pane),
         search: () => this.search.focus(),
+        keys: () => this.header.openKeys(),
         back: () => this.selection.goBack(),
         linked: (on) => this.stages.setLinked(on),
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
@@ -134,6 +140,7 @@ export class App {
         this.selection.jump(node);
         this.tables.openCode();
       },
+      opened: (isOpen) => this.frame.setCloseUp(isOpen),
     });
     this.passes = new PassList({
       send: (message) => this.connection.send(message),
@@ -212,10 +219,10 @@ export class App {
     this.frame = new Frame(
       {
         header: this.header.element,
-        banners: [this.banner.element, this.remarks.element],
+        banners: [this.verdict.element, this.banner.element, this.remarks.element],
         passes: this.passes.element,
         graph: [
-          this.graphs.toolbar.element,
+          ...[this.graphs.toolbar.element, this.graphs.legend.element],
           ...[this.stages.element, this.preview.element, this.bench.element, this.filter.element],
           this.graphs.panes.element,
         ],
@@ -251,7 +258,7 @@ export class App {
         this.graphs.showBeside();
         this.selection.show();
       },
-      tables: (tables) => tables?.outputs && this.tables.show(tables),
+      tables: (tables) => tables?.outputs && this.showTables(tables),
       measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       model: (model) => model?.kind && this.header.show(model),
@@ -432,7 +439,20 @@ export class App {
     this.graphs.setPasses(state.passes);
     this.passes.show(state, this.chosen);
     this.bench.follow(state.passes);
+    this.showVerdict();
     this.graphs.choose(this.chosen);
+  }
+
+  private showTables(tables: Tables): void {
+    this.tables.show(tables);
+    this.showVerdict();
+  }
+
+  private showVerdict(): void {
+    const tables = this.model.get("tables");
+    if (!tables?.outputs) return;
+    const on = this.state.passes.filter((pass) => pass.on).map(({ name }) => name);
+    this.verdict.show(tables, on.length > 0, this.state.fixed ? on : []);
   }
 
   private showDetails(details: State["details"]): void {

@@ -14,7 +14,7 @@ import { type Drawing, savedPicture, type Side } from "../graph/saved_picture";
 export class GraphArea {
   readonly panes: Panes;
   readonly toolbar: Toolbar;
-  private readonly legend: Legend;
+  readonly legend: Legend;
   private readonly percent = h("span.fxi-percent.fxi-muted");
   private picture: Picture | null = null;
   private passes: Pass[] = [];
@@ -35,7 +35,6 @@ export class GraphArea {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
     const pick = takeFiles(this.panes.element, addOverlays);
     this.legend = new Legend(showOverlay, pick, drawLines, () => this.toolbar.refresh());
-    this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
       this.legend.choice,
       {

@@ -25,9 +25,13 @@ const KINDS: [className: string, words: string][] = [
 ];
 
 export class Legend {
-  private readonly list = h("ul");
-  /** Lies over the graph while it is open. */
-  readonly element = h("div.fxi-legend", { role: "group", "aria-label": "Legend", hidden: true }, this.list);
+  private readonly list = h("ul.fxi-wrap");
+  /** Stands above the graph while it is open. */
+  readonly element = h(
+    "div.fxi-legend.fxi-strip",
+    { role: "group", "aria-label": "Legend", hidden: true },
+    this.list,
+  );
   /** What the graph is coloured by. */
   readonly choice: HTMLSelectElement;
   private wasOpenedByColours = false;

@@ -82,8 +82,8 @@ export class PassList {
         this.reset,
       ]),
       this.offers.element,
-      this.made,
       this.list,
+      this.made,
     ]);
   }
 
