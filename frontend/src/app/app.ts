@@ -25,9 +25,6 @@ import { Selection } from "./selection";
 import type { Arrangement, PanelState, Pass, Passes, Tables } from "../base/wire";
 import { Banner, BusyLine, FilterBar, PreviewBar, VerdictLine } from "../panels/bars";
 
-/** In bytes: the page reads a file of overlays as a whole. */
-const LARGEST_FILE = 20_000_000;
-
 const TYPES_OF_FILES: Record<FileSuffix, string> = {
   html: "text/html",
   pdf: "application/pdf",
@@ -107,7 +104,6 @@ export class App {
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
-      (file) => void this.addOverlays(file),
       (lines) => this.connection.send({ type: "arrange", arrangement: { lines } }),
       [
         this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
@@ -352,12 +348,6 @@ export class App {
         text: "It was stopped or restarted. Run the cell again to continue.",
       },
     });
-  }
-
-  private async addOverlays(file: File): Promise<void> {
-    const { name, size } = file;
-    if (size > LARGEST_FILE) return this.fail("Reading the overlay failed", `${name} has more than 20 MB.`);
-    this.connection.send({ type: "add-overlays", file: name, text: await file.text() });
   }
 
   /** Shows an error of the page's own. */

@@ -279,7 +279,6 @@ export type ToViewer =
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
   /** Overlays of a file that somebody gives to the page. */
-  | { type: "add-overlays"; file: string; text: string }
   /** Whether somebody looks at the code. */
   | { type: "show-code"; on: boolean }
   /** The values of the node that is selected, and which part of them. */
