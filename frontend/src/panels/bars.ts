@@ -118,7 +118,7 @@ export interface VerdictActions {
 export class VerdictLine {
   readonly element = h("div.fxi-verdict.fxi-strip", { hidden: true });
   private readonly words = h("summary", { title: "Show the whole sentence" });
-  private readonly sentence = h("details.fxi-grow", { role: "status" }, this.words);
+  private readonly sentence = h("div.fxi-grow", { role: "status" }, h("details", this.words));
 
   constructor(private readonly actions: VerdictActions) {}
 
