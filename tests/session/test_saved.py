@@ -47,15 +47,16 @@ def names(session: Session) -> list[str]:
 PASSES = [str(pass_.name) for pass_ in Session(MODEL, INPUTS).passes]
 
 
-@settings(max_examples=25)
-@given(st.permutations(PASSES), st.sets(st.sampled_from(PASSES)), st.data())
+@settings(max_examples=8)
+@given(st.permutations(PASSES), st.sets(st.sampled_from(PASSES), min_size=1), st.data())
 def test_any_stack_with_any_order_and_exclusions_comes_back(tmp_path_factory, order, on, data):
     folder, session = tmp_path_factory.getbasetemp(), Session(MODEL, INPUTS)
     for place, name in enumerate(order):
         session.move(name, place)
+    for name in sorted(on):
         frame = session.explain(name)
         if candidates := sorted(set(frame.index[frame.matched])):
-            session.exclude(name, *data.draw(st.sets(st.sampled_from(candidates))))
+            session.exclude(name, data.draw(st.sampled_from(candidates)))
     session.apply(*sorted(on, key=order.index))
     path = session.save(folder / "stack.json")
     for passes in ({}, {"passes": session.passes}):

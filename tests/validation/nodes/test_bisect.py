@@ -103,17 +103,16 @@ def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time():
     assert "The first node that goes wrong is layer_7_" in str(found)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(st.sets(st.integers(1, 4), min_size=1))
 def test_of_any_wrong_rewrites_the_first_is_found_and_can_be_excluded(wrong):
-    merge = CarelessMerge(wrong=tuple(f"layer_{number}_" for number in wrong))
+    merge, first = CarelessMerge(wrong=tuple(f"layer_{number}_" for number in wrong)), min(wrong)
     session = session_of(*traced(5), merge)
-    for number in sorted(wrong):
-        found = bisect(session)
-        assert found.rewrites == (f"query_key_value_merged_{number}",)
-        session.exclude(merge, *found.rewrites)
-    assert bisect(session) is None
-    assert session.verdict().agrees
+    found = bisect(session)
+    assert found.rewrites == (f"query_key_value_merged_{first}",)
+    assert found.divergence.node.startswith(f"layer_{first}_")
+    session.exclude(merge, *found.rewrites)
+    assert session.verdict().agrees is (len(wrong) == 1)
 
 
 def test_correct_passes_break_nothing(three_layers):
