@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.first_use import pd
+from fxlab.drawing.drawing import draw
 from fxlab.front_desk.sources import Model
 from fxlab.models.running.running import Inputs
 from fxlab.notebook.inspector import Inspector
 from fxlab.session.session_of import session_of
+from fxlab.tracing.report import TraceError
 
 if TYPE_CHECKING:
     from fxlab.overlays import Overlay
@@ -48,6 +51,8 @@ def inspect(
     ------
     TypeError
         If ``session`` is neither, or ``inputs`` are given with a session, which has its own.
+    TraceError
+        If the model raises; a notebook shows the graph up to the call that failed above it.
 
     Examples
     --------
@@ -61,7 +66,15 @@ def inspect(
     True
     >>> inspector.close()
     """
-    inspector = Inspector(session_of(session, inputs), height=height)
+    try:
+        held = session_of(session, inputs)
+    except TraceError as error:
+        if error.graph_module is not None and "IPython" in sys.modules:
+            from IPython.display import display
+
+            display(draw(error, shapes=True))  # type: ignore[no-untyped-call]
+        raise
+    inspector = Inspector(held, height=height)
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector
