@@ -282,9 +282,7 @@ class _Pipeline:
             module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
             if extra := tuple(argument.name for argument in self._arguments if argument.is_extra):
                 module.meta[KEYWORD_ORDER] = extra
-            findings = [*run.recording.findings]
-            findings += require_modes(module, self._model, reads) if reads.gives_numbers else ()
-            findings += self._compared(module, run, eager)
+            findings = [*run.recording.findings, *self._compared(module, run, eager)]
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(run, module, tuple(findings), reasons, nodes, eager)
@@ -312,13 +310,19 @@ class _Pipeline:
 
         The given inputs come last, as the graph is to be compared with all its guards.
         """
+
+        def guarded() -> list[Finding]:
+            found = guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
+            reads = run.mode_reads
+            return found + (require_modes(module, self._model, reads) if reads.gives_numbers else [])
+
         if not self._compares:
-            guards = guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
+            guards = guarded()
             return [*self._compared_as_it_is(module, eager), *guards]
         computes = run.fakes.has_data or run.real is not None
         try:
             others = check_others(eager, module, run.fakes, on_other_data=computes)
-            guards = guard_sizes(run.conditions, module, run.fakes, eager)
+            guards = guarded()
         except TraceError:
             self._compared_as_it_is(module, eager)  # says more, if the graph is wrong there as well
             raise

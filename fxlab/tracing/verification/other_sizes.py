@@ -57,15 +57,6 @@ def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
     ]
 
 
-def smallest_sizes(fakes: FakeInputs) -> dict[Size, int]:
-    """Return the sizes that inputs have if free symbols take the smallest numbers from two on that differ."""
-    symbols = fakes.free_symbols()
-    order = {size: number for number, size in enumerate(sorted({*symbols.values()} - {1}), start=2)}
-    values = {symbol: min(size, order.get(size, size)) for symbol, size in symbols.items()}
-    guards = (_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards)
-    return sizes_at(fakes, values) if all(holds(guard, values) for guard in guards) else {}
-
-
 def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol, int]:
     return {symbol: size for values in changes for symbol, size in values.items()}
 

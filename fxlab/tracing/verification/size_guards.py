@@ -18,7 +18,7 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import excludes_one_only, holds
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError
-from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at, smallest_sizes
+from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
 from fxlab.values.nested import REFUSAL
 
 _MOST_SIZES = 4
@@ -37,7 +37,6 @@ def unsafe_assumptions(
     if eager is None or not eager.has_data or not assumed:
         return []
     recorded = {symbol: fakes.recorded[size] for size, symbol in fakes.symbols.items()}
-    small = smallest_sizes(fakes)
     found: list[Any] = []
     for sizes, equality in _other_sizes(fakes):
         changed = {fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols}
@@ -50,11 +49,7 @@ def unsafe_assumptions(
             broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
-        # What is broadcast where two sizes were equal is broadcast among small ones as well.
-        for others in (small, {}) if equality is not None else ({},):
-            if (is_same := _is_same(traced, fakes, eager, others | dict(sizes))) is not None:
-                break
-        if is_same is False:
+        if _is_same(traced, fakes, eager, sizes) is False:
             found.append(min(broken, key=_generality) if equality is None else equality)
     return found
 
