@@ -24,9 +24,9 @@ from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running.running import Inputs, given_arguments, given_inputs
-from fxlab.operators.node_info import RAISED
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
+from fxlab.values.nested import RAISED
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
@@ -158,8 +158,7 @@ def draw(
     ----------
     graph
         A graph module of any kind; an exported program; a session, of which the present graph module is
-        drawn; a module or function, which is traced; or the :class:`TraceError` of a model that itself
-        raises, for the graph up to the call that failed, which is highlighted.
+        drawn; a module or function, which is traced; or the error of one that raises, up to where it does.
     inputs
         The inputs to trace a module on, and to measure the overlay: keyword arguments (a mapping), positional
         arguments (a tuple) or one tensor. Left out, those of the session.
@@ -208,7 +207,7 @@ def draw(
     start_layout_worker()
     drawn = unfolded(graph_module)
     coloured_by = _overlay(graph_module, drawn, overlay, given)
-    raised = [node for node in drawn.graph.nodes if RAISED in node.meta]
+    raised = (node for node in drawn.graph.nodes if RAISED in node.meta)
     marks = _marks(drawn, [*items_of(highlight, "highlight", _HIGHLIGHTS), *raised])
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)

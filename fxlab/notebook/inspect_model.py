@@ -32,11 +32,10 @@ def inspect(
     Parameters
     ----------
     session
-        A :class:`fxlab.Session`, which is shared: actions on the screen change it; or a model, of which one
-        is made. That of a comparison (``fxlab.compare(a, b).session``) is shown side by side.
+        A :class:`fxlab.Session`, which actions on the screen change; or a model, of which one is made. That
+        of a comparison (``fxlab.compare(a, b).session``) is shown side by side.
     inputs
-        The inputs to trace and compare a model on: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor. Left out, they are made from the configuration of the model.
+        Those to trace a model on: a mapping, a tuple or one tensor; by default made from its configuration.
     overlay
         The values to colour the graph by at first: see ``Inspector.overlay``.
     height
@@ -49,10 +48,9 @@ def inspect(
 
     Raises
     ------
-    TypeError
-        If ``session`` is neither, or ``inputs`` are given with a session, which has its own.
-    TraceError
-        If the model raises; a notebook shows the graph up to the call that failed above it.
+    TypeError, TraceError
+        If ``session`` is neither, or ``inputs`` come with a session, which has its own; or if the model
+        raises: a notebook shows the graph up to the call that failed.
 
     Examples
     --------
@@ -67,14 +65,13 @@ def inspect(
     >>> inspector.close()
     """
     try:
-        held = session_of(session, inputs)
+        inspector = Inspector(session_of(session, inputs), height=height)
     except TraceError as error:
         if error.graph_module is not None and "IPython" in sys.modules:
             from IPython.display import display
 
             display(draw(error, shapes=True))  # type: ignore[no-untyped-call]
         raise
-    inspector = Inspector(held, height=height)
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

@@ -23,8 +23,6 @@ DTYPES = {
     "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
 """Short names of dtypes, where room is scarce."""
-RAISED = "raised"
-"""The key in ``node.meta`` of the error of the call that failed, in the graph of a model that raises."""
 MOST_VALUES = 50
 MOST_FRAMES = 40
 CONTEXT_LINES = 3

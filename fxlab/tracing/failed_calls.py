@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
-from fxlab.operators.node_info import RAISED
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.report import TraceError
+from fxlab.values.nested import RAISED
 
 _MOST_CAUSES = 4
 
