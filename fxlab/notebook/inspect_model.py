@@ -32,14 +32,13 @@ def inspect(
     Parameters
     ----------
     session
-        A :class:`fxlab.Session`, which actions on the screen change; or a model, of which one is made. That
-        of a comparison (``fxlab.compare(a, b).session``) is shown side by side.
+        A :class:`fxlab.Session`, which the screen changes (of a comparison, side by side), or a model.
     inputs
         Those to trace a model on: a mapping, a tuple or one tensor; by default made from its configuration.
     overlay
         The values to colour the graph by at first: see ``Inspector.overlay``.
     height
-        Height of the screen in CSS pixels. Left out, it follows the window of the browser.
+        In CSS pixels. Left out, it follows the window of the browser.
 
     Returns
     -------
@@ -49,8 +48,7 @@ def inspect(
     Raises
     ------
     TypeError, TraceError
-        If ``session`` is neither, or ``inputs`` come with a session, which has its own; or if the model
-        raises: a notebook shows the graph up to the call that failed.
+        If ``session`` is neither, or has inputs of its own; or if the model raises: a notebook shows where.
 
     Examples
     --------
