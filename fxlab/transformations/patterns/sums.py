@@ -13,10 +13,7 @@ from fxlab.base.reasons import Reason
 from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.binding import Binding
-from fxlab.transformations.patterns.captured import (
-    AbsorbedTerms,
-    PartialMatch,
-)
+from fxlab.transformations.patterns.captured import AbsorbedTerms, PartialMatch
 from fxlab.transformations.patterns.pattern import ANY
 
 ALSO_CALLED = frozenset({
