@@ -96,7 +96,7 @@ def seed_generators(seed: int) -> None:
 def torch_generators_now() -> tuple[bytes, ...]:
     """Return the state of torch's generators: two are equal if nothing was drawn in between."""
     with outside_transforms():
-        return tuple(state.numpy().tobytes() for state in _torch_states().values())
+        return tuple([state.numpy().tobytes() for state in _torch_states().values()])
 
 
 class Generators(NamedTuple):
@@ -124,7 +124,7 @@ class Generators(NamedTuple):
 def _torch_states() -> dict[torch.device | None, torch.Tensor]:
     """Return the states of torch's generators by device; ``None`` stands for the CPU."""
     with outside_transforms():
-        states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
+        states: dict[torch.device | None, torch.Tensor] = {None: torch.default_generator.get_state()}
         for device in accelerators_in_use():
             states[device] = torch.get_device_module(device).get_rng_state(device)
     return states
