@@ -74,8 +74,9 @@ def symbolic_trace(
         variables around it. It is traced in the mode (training or evaluation) that it is
         in; a graph that would be another one in the other mode refuses to run there.
     inputs
-        The inputs of the run: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-        For a model of transformers they are made by :func:`example_inputs` if left out.
+        The inputs of the run: keyword arguments (a mapping, in which a tuple may stand for ``*args`` by its
+        name), positional arguments (a tuple) or one tensor. For a model of transformers they are made by
+        :func:`example_inputs` if left out.
     input_names
         The parameters of ``forward`` to make inputs for, or to take of ``inputs``.
     dynamic

@@ -237,7 +237,9 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
         clone = memoize_by_tensor(_cloned, _cloned_together(tensors))
         given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=_is_whole)
     if isinstance(given, Mapping):
-        return (), dict(given)
+        # A whole number in place of a name is the place of a positional one.
+        args = tuple(given[place] for place in sorted(key for key in given if isinstance(key, int)))
+        return args, {name: value for name, value in given.items() if not isinstance(name, int)}
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
 
 
