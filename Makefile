@@ -12,12 +12,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick quick-tests pass lint docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests pass lint lint-python docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
+# A copy, which git does not see: a notebook that is run is another file.
 lab: $(VENV)/.lab
+	cp -n notebooks/quickstart.ipynb notebooks/my_quickstart.ipynb
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
-	    --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
+	    --LabApp.default_url=/lab/tree/notebooks/my_quickstart.ipynb
 
 # Those that share a browser or measure the memory of their process run one after the other; beside them, with the
 # time that they leave, the others two at a time.
@@ -36,12 +38,12 @@ test-alone:
 test-others: lint
 	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 
-# While working: everything that lints, and beside it the tests that are not marked slow.
+# While working, at most 90 seconds: lint and types, and beside them the tests of what has changed and of what imports it.
 quick: $(VENV)/.test
-	$(MAKE) --jobs 2 --keep-going --no-print-directory lint quick-tests
+	$(MAKE) --jobs 2 --keep-going --no-print-directory lint-python quick-tests
 
 quick-tests:
-	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile -m "not slow" fxlab tests $(ALONE:%=--ignore=%)
+	$(BIN)/python tests/quick.py
 
 # While writing a pass: its tests, the laws with it alone, and its types. `make pass P=merge-linears`
 pass: $(VENV)/.test
@@ -49,7 +51,9 @@ pass: $(VENV)/.test
 
 # Further instances of what `make test` tests, which take long.
 weekly: $(VENV)/.test
+	@test ! -f $(VENV)/.weekly || date --reference $(VENV)/.weekly "+All passed here last on %F."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m weekly tests
+	touch $(VENV)/.weekly
 
 # Models on a GPU or another accelerator, which CI does not have.
 test-accelerator: $(VENV)/.test
@@ -84,12 +88,14 @@ stranger: $(VENV)/.test
 build/site/gallery: docs/make_gallery.py $(wildcard fxlab/*.py fxlab/*/*.py fxlab/*/*/*.py)
 	PYTHONPATH=. $(BIN)/python docs/make_gallery.py $@
 
-lint: $(VENV)/.test
+lint: lint-python
+	$(BIN)/python hatch_build.py --check
+
+lint-python: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python hatch_build.py --check
 
 # Against named peers; writes a row of docs/measured.md and adds to benchmarks/history.csv.
 bench: $(VENV)/.test

@@ -1,5 +1,6 @@
 import logging
 import os
+import time
 
 import pytest
 
@@ -45,6 +46,11 @@ def browser():
 
     with launched() as browser:
         yield browser
+
+
+def pytest_runtest_setup():
+    if time.time() > float(os.environ.get("FXLAB_TESTS_UNTIL", "inf")):
+        pytest.skip("The time of `make quick` is over: left to `make test`.")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -86,8 +86,8 @@ PROGRAM = """
         assert len(fxlab.draw(graph).view.boxes) > 4
         session = fxlab.Session(graph, x)
         session.apply("merge-linears")
-        merged = session.passes["merge-linears"]
-        assert fxlab.rewriting.transformed_nodes(session.graph_module, merged).index.tolist() == ["a_b_merged"]
+        found = fxlab.rewriting.transformed_nodes(session.graph_module, session.passes["merge-linears"])
+        assert found.index.tolist() == ["a_b_merged"]
         session.revert("merge-linears")
         assert session.graph_module is session.original
 

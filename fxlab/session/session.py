@@ -6,7 +6,6 @@ import html
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -204,10 +203,6 @@ class Session(PassStack):
         self,
         batches: Iterable[Any] | None = None,
         metrics: Mapping[str, Metric] | None = None,
-        *,
-        executor: Executor | None = None,
-        keep: int = 5,
-        resume: str | os.PathLike[str] | None = None,
     ) -> Evaluation:
         """Judge the present model on a data set, as :func:`evaluate` does.
 
@@ -216,7 +211,7 @@ class Session(PassStack):
 
         Parameters
         ----------
-        batches, metrics, executor, keep, resume
+        batches, metrics
             As for :func:`evaluate`. Left out, the last batches and metrics.
 
         Raises
@@ -233,9 +228,7 @@ class Session(PassStack):
             raise ValueError("The batches were an iterator, which is read. Give them as a list.")
         from fxlab.validation import evaluate
 
-        found = evaluate(
-            self.original, self.graph_module, chosen, own, executor=executor, keep=keep, resume=resume
-        )
+        found = evaluate(self.original, self.graph_module, chosen, own)
         if batches is not None:
             self._data = batches, metrics
             self._turns.is_changed = True

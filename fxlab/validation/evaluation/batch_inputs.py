@@ -1,6 +1,5 @@
 """Parts of a batch: the inputs of a graph, and labels that only metrics read."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +8,9 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.base.checks import describe
-from fxlab.base.torch_private import pytree
 from fxlab.models.running.running import Inputs
-from fxlab.transformations.signature import digest as content_digest
-from fxlab.values.lazy import LazyTensor
 from fxlab.values.nested import flatten_objects, map_tensors, unflatten_objects
-from fxlab.values.tensors import bits_of, tensor_leaves
+from fxlab.values.tensors import tensor_leaves
 
 
 def check_batch(batch: Any, number: int) -> None:
@@ -51,29 +47,6 @@ def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tupl
 def elements_of(inputs: Inputs) -> int:
     """Return how many elements a batch has: the first size of its first tensor that has one."""
     return next((tensor.shape[0] for tensor in tensor_leaves(_plain(inputs)) if tensor.dim()), 1)
-
-
-def batch_print(batch: Any) -> str:
-    """Return a text that tells a batch from others: a hash of its structure, its numbers and its texts."""
-    digest = hashlib.blake2b(digest_size=16)
-    leaves, structure = pytree.tree_flatten(_plain(batch))
-    digest.update(str(structure).encode())
-    for leaf in leaves:
-        digest.update(b"\0")
-        if isinstance(leaf, torch.Tensor):
-            add_to(digest, leaf)
-        else:  # a ``repr`` leaves out numbers of large arrays, and has addresses of objects
-            digest.update(content_digest(leaf).encode())
-    return digest.hexdigest()
-
-
-def add_to(digest: Any, tensor: torch.Tensor) -> None:
-    """Add a tensor to a hash."""
-    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    if isinstance(tensor, LazyTensor):
-        digest.update(tensor.text().encode())
-    elif not tensor.is_meta:
-        digest.update(bits_of(tensor).cpu().contiguous().numpy().tobytes())
 
 
 def _plain(batch: Any) -> Any:

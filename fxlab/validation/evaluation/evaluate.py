@@ -1,37 +1,25 @@
 """Judge the stack of a session, or another model, on a whole data set."""
 
 import itertools
-import os
-import pickle
-import threading
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
 from tqdm import tqdm
 
-from fxlab.base.checks import describe, path_text, positive_int, type_error
+from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model, source_of
 from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
-from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
+from fxlab.validation.evaluation.batch_inputs import check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import (
-    FAILED,
-    REFUSED,
-    BatchResult,
-    Work,
-    judged_batch,
-    lost_batch,
-    pickled_work,
-)
-from fxlab.validation.evaluation.kept_file import KeptFile
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work, judged_batch
+
+KEPT = 5
+"""How many of the worst batches are kept as they are."""
 
 
 def evaluate(
@@ -39,10 +27,6 @@ def evaluate(
     candidate: Model,
     batches: Iterable[Any],
     metrics: Mapping[str, Metric] | None = None,
-    *,
-    executor: Executor | None = None,
-    keep: int = 5,
-    resume: str | os.PathLike[str] | None = None,
 ) -> Evaluation:
     """Judge a model against another on many batches; ``session.evaluate`` does so with its own two.
 
@@ -63,16 +47,6 @@ def evaluate(
     metrics
         Functions by name, each called with the outputs of a model (a tensor if it returns one alone,
         or else a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
-    executor
-        Where batches are judged: any executor of ``concurrent.futures``, of loky or of Dask. In a thread pool
-        batches take turns, as all threads share the random generators. A batch that the executor loses is
-        ``failed``; an executor that takes no more calls ends the evaluation with the batches done. Metrics
-        for other processes must be picklable.
-    keep
-        How many of the worst batches are kept.
-    resume
-        A file with a line for each batch that was judged. If it is there, these are not judged again. It is
-        checked: one of another model, stack or data is refused.
 
     Returns
     -------
@@ -84,10 +58,7 @@ def evaluate(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If the model has no weights, a metric cannot be sent to another process, or ``resume`` is of another
-        evaluation.
-    OSError
-        If ``resume`` cannot be read or written.
+        If the model has no weights.
 
     Notes
     -----
@@ -118,51 +89,23 @@ def evaluate(
     check_runs(original, "reference")
     check_runs(transformed, "candidate")
     own = checked_metrics(metrics)
-    checked_executor(executor)
-    positive_int(keep, "keep")
-    kept_file = None
-    if resume is not None:
-        path_text(resume, "resume")
-        kept_file = KeptFile(Path(resume), original, transformed, own)
-    rest, gathered, prints = iter(batches), _Gathered(keep), dict[int, str]()
-    stopped = is_over = False
+    rest, gathered = enumerate(batches), _Gathered()
+    stopped = False
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
-
-        def to_judge(given: Iterable[Any]) -> Iterator[Item]:
-            """Yield the numbered batches that the file does not know."""
-            nonlocal is_over
-            for number, batch in enumerate(given):
-                check_batch(batch, number)
-                if executor is not None:  # it may be at it when the loader fills the same tensors anew
-                    batch = copied_batch(batch)
-                if kept_file is not None:
-                    text = batch_print(batch)
-                    if known := kept_file.result(number, text):
-                        gathered.add(known, batch)
-                        bar.update()
-                        continue
-                    prints[number] = text
-                yield number, batch
-            is_over = True
-
         try:
             first = [*itertools.islice(rest, 1)]
-            predicts = bool(first) and _predicts_next_token(original, first[0])
+            predicts = bool(first) and _predicts_next_token(original, first[0][1])
             work = Work(original, transformed, own, predicts)
-            for result, (number, batch) in judged(work, to_judge(itertools.chain(first, rest)), executor):
-                if isinstance(result, Exception):
-                    # It is no line of the file, so that the next run judges it.
-                    result = lost_batch(number, result)
-                elif kept_file is not None:
-                    kept_file.add(result, prints.pop(number))
-                gathered.add(result, batch)
+            for number, batch in itertools.chain(first, rest):
+                check_batch(batch, number)
+                gathered.add(judged_batch(work, number, batch), batch)
                 bar.update()
         except KeyboardInterrupt:
             stopped = True
     rows = tuple(gathered.rows[number] for number in sorted(gathered.rows))
     worst = [_worst_batch(original, result, batch) for result, batch in gathered.worst]
     verdict = verdict_over(gathered.worst[0][0] if gathered.worst else None, rows)
-    return Evaluation(verdict, tuple(worst), rows, total, stopped or not is_over)
+    return Evaluation(verdict, tuple(worst), rows, total, stopped)
 
 
 def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, GraphModule, Iterable[Any]]:
@@ -186,8 +129,7 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
 class _Gathered:
     """Results gathered while batches come: a short one of each, and the worst few with their batches."""
 
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
+    def __init__(self) -> None:
         self.rows: dict[int, BatchResult] = {}
         self.worst: list[tuple[BatchResult, Any]] = []
 
@@ -200,7 +142,7 @@ class _Gathered:
         worst = sorted([*self.worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)
         # A loader may fill the same tensors anew.
         self.worst = [
-            (kept, copied_batch(given) if kept is result else given) for kept, given in worst[: self._keep]
+            (kept, copied_batch(given) if kept is result else given) for kept, given in worst[:KEPT]
         ]
 
 
@@ -247,88 +189,3 @@ def checked_metrics(metrics: Any) -> dict[str, Metric]:
                 f"metrics: expected functions by name, but {describe(name)} stands for {describe(metric)}."
             )
     return dict(metrics)
-
-
-MOST_UNDER_WAY = 64
-"""The limit of batches that are under way at once, so that a data set is not read into memory."""
-
-Item: TypeAlias = tuple[int, Any]
-"""A batch with its number."""
-
-_held: dict[str, Work] = {}
-"""The work by its key: in a worker, that of the evaluation it takes part in."""
-_lock = threading.Lock()
-"""Threads take turns: they share random generators, and the state of a module that a run puts back."""
-
-
-def checked_executor(executor: Any) -> None:
-    """Raise a ``TypeError`` for an object that takes no calls."""
-    if executor is None or (not isinstance(executor, type) and callable(getattr(executor, "submit", None))):
-        return
-    raise type_error(
-        "executor", "a concurrent.futures.Executor", executor, "Give one, such as ProcessPoolExecutor(4)."
-    )
-
-
-def judged(
-    work: Work, items: Iterable[Item], executor: Executor | None
-) -> Iterator[tuple[BatchResult | Exception, Item]]:
-    """Yield the result of each batch as soon as it is known, or the error of an executor that lost the batch.
-
-    A batch is sent with the key of the work. A worker without that work asks for it, and the batch is sent
-    once more with the pickled models. The number under way begins with one and grows with each result, so
-    that the models are with a worker before many batches are. No batch is taken after the executor has
-    refused one. Raises ValueError if a metric cannot be pickled.
-    """
-    if executor is None:
-        for number, batch in items:
-            yield judged_batch(work, number, batch), (number, batch)
-        return
-    key = uuid.uuid4().hex
-    _held[key] = work
-    under_way: dict[Future[Any], Item] = {}
-    pickled, window, rest = b"", 1, iter(items)
-
-    def send(item: Item, pickled: bytes = b"") -> Exception | None:
-        try:
-            under_way[executor.submit(_judged_in_worker, key, pickled, item)] = item
-        except Exception as error:  # each engine has its own for workers that are lost
-            return error
-        return None
-
-    try:
-        while True:
-            while len(under_way) < window and (item := next(rest, None)) is not None:
-                if (refused := send(item)) is not None:
-                    rest = iter(())
-                    yield refused, item
-            if not under_way:
-                return
-            done = wait(under_way, return_when=FIRST_COMPLETED).done
-            for future in sorted(done, key=lambda one: under_way[one][0]):
-                item = under_way.pop(future)
-                try:
-                    result: BatchResult | Exception | None = future.result()
-                except Exception as error:
-                    result = error
-                if result is None:
-                    pickled = pickled or pickled_work(work)
-                    result = send(item, pickled)
-                if result is not None:
-                    window = min(window + 1, MOST_UNDER_WAY)
-                    yield result, item
-    finally:
-        for future in under_way:
-            future.cancel()
-        _held.pop(key, None)
-
-
-def _judged_in_worker(key: str, pickled: bytes, item: Item) -> BatchResult | None:
-    """Judge a batch; return ``None`` if this worker has not got the work."""
-    with _lock:
-        if key not in _held:
-            if not pickled:
-                return None
-            _held.clear()
-            _held[key] = pickle.loads(pickled)
-        return judged_batch(_held[key], *item)

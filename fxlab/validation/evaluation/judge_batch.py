@@ -1,14 +1,12 @@
-"""One batch: run by both models and judged. All its values can be pickled, as an executor may need it."""
+"""One batch: run by both models and judged."""
 
 import math
-import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
@@ -94,24 +92,3 @@ def _largest_difference(comparison: RunsCompared) -> tuple[float, str, tuple[int
         return math.nan, "", ()
     output = max(rows, key=lambda name: float(rows[name]["max_abs_diff"]))
     return rows[output]["max_abs_diff"], output, rows[output]["worst_index"] or ()
-
-
-def lost_batch(number: int, error: Exception) -> BatchResult:
-    """Return the result of a batch that an executor has lost."""
-    return BatchResult(number, FAILED, f"the executor lost it: {type(error).__name__}: {error}", 0)
-
-
-def pickled_work(work: Work) -> bytes:
-    """Pickle the work that all batches share; the ``ValueError`` names a metric that cannot be pickled."""
-    original, transformed = share_tensors_copy(work.original), share_tensors_copy(work.transformed)
-    for graph_module in (original, transformed):
-        ensure_picklable(graph_module)
-    for name, metric in work.metrics.items():
-        try:
-            pickle.dumps(metric)
-        except Exception as error:
-            raise ValueError(
-                f"metrics: {name!r} cannot be sent to another process: {error}. Give a function that is "
-                "defined with def at the top of a module, or use no executor."
-            ) from error
-    return pickle.dumps(replace(work, original=original, transformed=transformed))

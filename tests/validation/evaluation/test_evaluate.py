@@ -2,12 +2,7 @@
 
 import json
 import math
-import multiprocessing
 import operator
-import os
-import subprocess
-import sys
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +14,6 @@ from torch import fx, nn
 import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
 from fxlab.base.results import json_text
-from fxlab.validation.evaluation import evaluate as evaluating
 from fxlab.validation.evaluation.agreement import decisions, next_tokens, predicts_next_token
 from fxlab.validation.evaluation.evaluation import normal, wilson
 
@@ -116,8 +110,8 @@ def by_inverse(graph_module):
 
 def test_the_worst_batches_are_bounded_and_open():
     session = changed_by(by_inverse, fx.symbolic_trace(lambda x: x / 3), torch.ones(4, 8))
-    found = session.evaluate(rows(6), keep=2)
-    assert len(found.worst) == 2
+    found = session.evaluate(rows(8))
+    assert len(found.worst) == 5
     ratios = [one.verdict.ratio or 0 for one in found.worst]
     assert ratios == sorted(ratios, reverse=True)
     assert found.batches["ratio"].max() == ratios[0]
@@ -201,67 +195,15 @@ def test_one_batch_is_not_taken_for_several(session, batches):
         session.evaluate(batches)
 
 
-def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
-    data, path, done = rows(5), tmp_path / "evaluation.jsonl", []
-
+def test_an_interrupt_keeps_what_is_done(session):
     def stopping():
-        for number, x in enumerate(data):
-            if number == 3:
-                raise KeyboardInterrupt
-            yield x
+        yield from rows(3)
+        raise KeyboardInterrupt
 
-    partial = session.evaluate(stopping(), resume=path)
+    partial = session.evaluate(stopping())
     assert partial.stopped
     assert "partial: it was stopped after 3 batches" in str(partial)
-    with path.open("a") as file:
-        file.write('{"number": 4, "sta')  # by half, as when the process is killed
-
-    def counted(outputs, batch):
-        done.append(1)
-        return 0
-
-    whole = session.evaluate(data, resume=path)
-    assert len(path.read_text().splitlines()) == 6
-    expected = session.evaluate(data)
-    pd.testing.assert_frame_equal(whole.batches, expected.batches)
-    pd.testing.assert_frame_equal(whole.table, expected.table)
-    assert str(whole.verdict) == str(expected.verdict)
-    assert [one.number for one in whole.worst] == [one.number for one in expected.worst]
-    with pytest.raises(ValueError, match=r"the metrics \(their code or state\) is not the same"):
-        session.evaluate(data, {"counted": counted}, resume=path)
-    with pytest.raises(ValueError, match="batch 0 is not the one"):
-        session.evaluate(data[::-1], resume=path)
-    session.revert()
-    with pytest.raises(ValueError, match="the stack of passes"):
-        session.evaluate(data, resume=path)
-    assert not done
-
-
-@pytest.mark.parametrize("text", ["hello\n", "{}\n", "no line", "[]\n"])
-def test_a_file_that_is_none_is_refused_and_left_alone(session, tmp_path, text):
-    path = tmp_path / "evaluation.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"line 1 of .* is none that an evaluation writes"):
-        session.evaluate(rows(1), resume=path)
-    assert path.read_text() == text
-
-
-def with_a_change(line, place):
-    """Return a line with another character at a place, which JSON may take for another value."""
-    return line[:place] + ("7" if line[place] == "8" else "8") + line[place + 1 :]
-
-
-def test_a_line_that_was_changed_is_named(session, tmp_path):
-    path = tmp_path / "evaluation.jsonl"
-    session.evaluate(rows(2), resume=path)
-    header, line, last = path.read_text().splitlines()
-    changed = [with_a_change(line, len(line) * part // 40) for part in range(40)]
-    changed += [line.replace('"kind": "share"', '"kind": "eval"', 1), '{"number": 1}', "[]", "[" * 100_000]
-    for other in changed:
-        path.write_text("\n".join([header, other, last]) + "\n")
-        with pytest.raises(ValueError, match=r"line 2 of .* is none that an evaluation writes") as raised:
-            session.evaluate(rows(2), resume=path)
-        assert str(raised.value).isprintable()
+    pd.testing.assert_frame_equal(partial.batches, session.evaluate(rows(3)).batches)
 
 
 class Next(nn.Module):
@@ -285,139 +227,6 @@ def test_next_tokens_are_measured_where_logits_are_causal(causal):
         loss = nn.functional.cross_entropy(model(ids)["logits"][:, :-1].flatten(0, 1), ids[:, 1:].flatten())
         assert found.loc["perplexity (original)", "value"] == pytest.approx(math.exp(loss.item()), rel=1e-4)
         assert found.loc["next token", "n"] == 15
-
-
-def dies_once(outputs, batch):
-    """Kill the worker the first time that the marked batch comes."""
-    flag = Path(os.environ["FXLAB_TEST_FLAG"])
-    if float(batch[0, 0]) == 99 and not flag.exists():
-        flag.touch()
-        os._exit(1)
-    return 0.0
-
-
-def test_threads_give_the_same_table(session):
-    with ThreadPoolExecutor(2) as executor:
-        found = session.evaluate(rows(6), executor=executor)
-    pd.testing.assert_frame_equal(found.batches, session.evaluate(rows(6)).batches)
-
-
-@pytest.mark.slow
-def test_a_pool_that_breaks_ends_it_and_the_next_run_judges_the_rest(session, tmp_path, monkeypatch):
-    data, file = rows(6), tmp_path / "evaluation.jsonl"
-    data[2][0, 0] = 99
-    monkeypatch.setenv("FXLAB_TEST_FLAG", str(tmp_path / "died"))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
-        found = session.evaluate(data, {"none": dies_once}, executor=executor, resume=file)
-    assert found.stopped
-    assert not found.agrees
-    lost = found.batches[found.batches["status"] == "failed"]
-    assert 2 in lost.index
-    assert lost["reason"].str.startswith("the executor lost it: BrokenProcessPool").all()
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
-        again = session.evaluate(data, {"none": dies_once}, executor=executor, resume=file)
-    expected = session.evaluate(data, {"none": dies_once})
-    pd.testing.assert_frame_equal(again.batches, expected.batches)
-    pd.testing.assert_frame_equal(again.table, expected.table)
-
-
-_WITH_DASK = """
-import pandas as pd, torch
-from distributed import Client, LocalCluster
-from torch import nn
-import fxlab
-
-if __name__ == "__main__":
-    session = fxlab.Session(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3)).eval(), torch.ones(2, 8))
-    data = [torch.randn(4, 8) for _ in range(10)]
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with cluster, Client(cluster) as client:
-        found = session.evaluate(data, executor=client.get_executor())
-    expected = session.evaluate(data).batches
-    # Not the status: threads of a worker draw from Python's generator, which a verdict takes for the model's.
-    columns = ["max_abs_diff", "top-1 of output", "elements"]
-    pd.testing.assert_frame_equal(found.batches[columns], expected[columns])
-    print(len(found.rows))
-"""
-
-
-@pytest.mark.weekly
-def test_a_cluster_of_dask_gives_the_same_table(tmp_path):
-    # In a process of its own: Dask changes how exceptions are pickled.
-    (tmp_path / "script.py").write_text(_WITH_DASK)
-    command = [sys.executable, str(tmp_path / "script.py")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "10\n"
-
-
-class Remote(Executor):
-    """An engine with workers in one thread, each with a memory of its own; it loses the given batches."""
-
-    def __init__(self, workers=2, loses=(), closes_after=99):
-        self.memories = [{} for _ in range(workers)]
-        self.loses, self.closes_after, self.sent = loses, closes_after, []
-
-    def submit(self, function, /, key, pickled, item):
-        if len(self.sent) == self.closes_after:
-            raise RuntimeError("no more")
-        future, memory = Future(), self.memories[len(self.sent) % len(self.memories)]
-        self.sent.append(len(pickled))
-        if item[0] in self.loses:
-            future.set_exception(OSError("worker lost"))
-            return future
-        here, evaluating._held = evaluating._held, memory
-        try:
-            future.set_result(function(key, pickled, item))
-        finally:
-            evaluating._held = here
-        return future
-
-
-def test_models_travel_once_to_each_worker(session):
-    executor = Remote(workers=1)
-    found = session.evaluate(rows(20), executor=executor)
-    pd.testing.assert_frame_equal(found.batches, session.evaluate(rows(20)).batches)
-    assert sum(size > 0 for size in executor.sent) == 1
-    assert len(executor.sent) == 21
-
-
-def test_a_lost_batch_costs_itself_alone(session):
-    found = session.evaluate(rows(6), executor=Remote(loses=[3]))
-    assert found.batches["status"].tolist().count("failed") == 1
-    assert found.batches["reason"][3] == "the executor lost it: OSError: worker lost"
-    assert not found.stopped
-    assert not found.agrees
-
-
-def test_an_executor_that_takes_no_more_ends_it_with_what_is_done(session):
-    found = session.evaluate(rows(20), executor=Remote(workers=1, closes_after=6))
-    assert found.stopped
-    assert found.batches["reason"].tolist()[-1] == "the executor lost it: RuntimeError: no more"
-    assert len(found.rows) == 6
-
-
-def test_no_more_batches_are_taken_than_may_be_under_way(session, monkeypatch):
-    monkeypatch.setattr(evaluating, "MOST_UNDER_WAY", 3)
-    measured, ahead = [], []
-
-    def batches():
-        for taken, batch in enumerate(rows(30), 1):
-            ahead.append(taken - len(measured) // 2)  # a metric is asked of both models
-            yield batch
-
-    with ThreadPoolExecutor(1) as executor:
-        session.evaluate(
-            batches(), {"count": lambda outputs, batch: measured.append(1) or 0.0}, executor=executor
-        )
-    assert max(ahead) == 3
-
-
-def test_a_metric_that_cannot_be_sent_is_named(session):
-    with pytest.raises(ValueError, match="'a' cannot be sent"):
-        session.evaluate(rows(1), {"a": lambda outputs, batch: 0}, executor=Remote())
 
 
 @pytest.mark.parametrize(
@@ -474,15 +283,13 @@ def test_one_class_is_no_decision():
     assert decisions(outputs, outputs, None) == {}
 
 
-@pytest.mark.parametrize("threads", [False, True], ids=["", "threads"])
-def test_worst_batches_are_those_that_were_judged_whatever_the_loader_does_with_its_tensors(session, threads):
+def test_worst_batches_are_those_that_were_judged_whatever_the_loader_does_with_its_tensors(session):
     def reusing():
         buffer = torch.empty(4, 8)
         for number in range(4):
             yield buffer.fill_(number)
 
-    executor = ThreadPoolExecutor(2) if threads else None
-    found = session.evaluate(reusing(), executor=executor, keep=4)
+    found = session.evaluate(reusing())
     for one in found.worst:
         (given,) = one.inputs if isinstance(one.inputs, tuple) else (one.inputs,)
         assert (given == one.number).all()
@@ -505,63 +312,9 @@ def test_a_metric_that_writes_spoils_nothing(session):
     assert both.batches["max_abs_diff"].equals(alone.batches["max_abs_diff"])
 
 
-class Above:
-    def __init__(self, limit):
-        self.limit = limit
-
-    def __call__(self, outputs, batch):
-        return (outputs > self.limit).float().mean()
-
-
-class Limited(nn.Module):
-    def __init__(self, limit):
-        super().__init__()
-        self.limit = limit
-
-    def forward(self, outputs, batch):
-        return (outputs > self.limit).float().mean()
-
-
-LIMIT = 1
-
-
-def above_limit(outputs, batch):
-    return (outputs > LIMIT).float().mean()
-
-
-def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, monkeypatch):
-    metrics = {
-        "object": Above(1),
-        "closure": (lambda limit: lambda o, b: (o > limit).sum())(1),
-        "global": above_limit,
-        "module": Limited(1),
-    }
-    path, data = tmp_path / "evaluation.jsonl", rows(2)
-    session.evaluate(data, metrics, resume=path)
-    session.evaluate(data, {**metrics, "object": Above(1)}, resume=path)
-    for name, other in (
-        ("object", Above(2)),
-        ("closure", (lambda limit: lambda o, b: (o > limit).sum())(2)),
-        ("closure", lambda outputs, batch: 1.0),
-        ("module", Limited(2)),
-    ):
-        with pytest.raises(ValueError, match="the metrics"):
-            session.evaluate(data, {**metrics, name: other}, resume=path)
-    monkeypatch.setitem(globals(), "LIMIT", 2)
-    with pytest.raises(ValueError, match="the metrics"):
-        session.evaluate(data, metrics, resume=path)
-
-
-def test_results_under_other_settings_of_torch_are_not_mixed(session, tmp_path):
-    path, data = tmp_path / "evaluation.jsonl", rows(1)
-    session.evaluate(data, resume=path)
-    with torch.autocast("cpu"), pytest.raises(ValueError, match="the settings of torch is not the same"):
-        session.evaluate(data, resume=path)
-
-
 def test_batches_are_counted_as_python_counts_them(session):
     data = [*rows(2), 1e30 * rows(1)[0].sign() * math.inf, *rows(1)]
-    found = session.evaluate(data, keep=1)
+    found = session.evaluate(data)
     assert found.batches.index.tolist() == [0, 1, 2, 3]
     number = found.worst[0].number
     assert found.verdict.decided_by == f"batch {number}"
@@ -612,21 +365,6 @@ def test_arrays_of_a_batch_are_copied_like_tensors(session):
     found = session.evaluate(refilled(), {"sum": writes})
     assert found.batches["sum (transformed)"].tolist() == [4.0, 8.0, 12.0]
     assert all(float(one.batch["input"][0, 0]) == one.number + 1 for one in found.worst)
-
-
-class Opaque:
-    pass
-
-
-@pytest.mark.parametrize("extra", [Opaque, lambda: {"text"}, lambda: np.arange(5000)])
-def test_a_batch_is_known_again_by_all_of_its_contents(session, tmp_path, extra):
-    path, x = tmp_path / "evaluation.jsonl", torch.ones(2, 8)
-    session.evaluate([{"input": x, "extra": extra()}], resume=path)
-    assert session.evaluate([{"input": x, "extra": extra()}], resume=path)
-    other = np.arange(5000)
-    other[2500] = 0
-    with pytest.raises(ValueError, match="batch 0 is not the one"):
-        session.evaluate([{"input": x, "extra": other}], resume=path)
 
 
 def test_batches_with_nothing_to_compare_are_in_no_share(session):
