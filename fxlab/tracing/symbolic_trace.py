@@ -19,6 +19,7 @@ from fxlab.base.interrupts import RestoringStack, interrupts_noted
 from fxlab.base.units import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
 from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.hooks import is_compiled
 from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
@@ -124,6 +125,7 @@ def symbolic_trace(
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
+    is_of_source = is_compiled(model)
     model, leaves = traceable(model), LeafModules(leaf_modules)
     require_bool(dynamic, "dynamic")
     require_bool(check, "check")
@@ -132,7 +134,12 @@ def symbolic_trace(
     bound = bound_arguments(model, given)
     settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
     with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
-        return _Pipeline(model, around, bound, leaves, check, not_run_after).climb_down(dynamic, interrupted)
+        pipeline = _Pipeline(model, around, bound, leaves, check, not_run_after)
+        traced = pipeline.climb_down(dynamic, interrupted)
+    if is_of_source:
+        report = traced.meta["trace"]
+        traced.meta["trace"] = replace(report, findings=(*report.findings, Found.COMPILED("the model")))
+    return traced
 
 
 _CALLS_PER_MODULE = 8
