@@ -34,13 +34,15 @@ from fxlab.models.running.running import Inputs, bound_values, call_arguments, g
 from fxlab.models.running.step_record import step_record
 
 if TYPE_CHECKING:
-    from fxlab.tracing import CapturedGraph
-    from fxlab.tracing import GraphBreak as GraphBreak
+    from fxlab.tracing.dynamo.capture import CapturedGraph
+    from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
     from fxlab.tracing.leaf_modules import Choice as Choice
+    from fxlab.tracing.report import TraceError
     from fxlab.transformations import Transformation
 
-Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph"]
-"""A model: a module (a graph module is one), a function, an exported program, or a captured graph."""
+Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph", "TraceError"]
+"""A module (a graph module is one), a function, an exported program, a captured graph, or the error of a
+model that itself raises, which has the graph up to there."""
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,12 @@ def traced(
             with suppress(ValueError):  # they do not fit, as those of other code than the graph's may
                 note_inputs(module, bound_values(module, args, kwargs))
         return module, given
-    from fxlab.tracing import symbolic_trace
-    from fxlab.tracing.bound_inputs import meta_as_cpu, with_places
+    from fxlab.tracing.bound_inputs import meta_as_cpu
+    from fxlab.tracing.symbolic_trace import traced_with_inputs
 
-    given = with_places(module, inputs_or_examples(inputs, module))
+    given = inputs_or_examples(inputs, module) if inputs is not None or isroutine(module) else None
     with meta_as_cpu() if for_cpu else nullcontext():
-        return symbolic_trace(module, given, dynamic=dynamic, leaf_modules=leaf_modules), given
+        return traced_with_inputs(module, given, dynamic=dynamic, leaves=leaf_modules)
 
 
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
@@ -211,7 +213,7 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
             raise TypeError(
                 f"inputs: expected what the function {original.__name__} is called with, got None."
             )
-        from fxlab.tracing import example_inputs
+        from fxlab.tracing.inputs.example_inputs import example_inputs
 
         return cast(Inputs, example_inputs(original))
     call_arguments(given := given_inputs(inputs))
