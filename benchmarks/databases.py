@@ -1,6 +1,6 @@
 """Torch's own databases of operators, modules, optimizers and cases of export, traced and run beside eager.
 
-``python -m benchmarks.databases`` traces some samples of each entry and calls model and graph with equal
+``python -m benchmarks.databases`` traces a share of the entries and calls model and graph with equal
 random numbers, on the inputs of the trace, on their numbers in another order, and on other samples that fit:
 outputs, what is written into inputs, and gradients have to have the same bits. Optimizers train three steps.
 It writes a row of ``docs/measured.md``. Entries of which two runs of eager differ are not counted.
@@ -15,7 +15,7 @@ import itertools
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -34,8 +34,8 @@ import fxlab
 from benchmarks import measured
 
 EQUAL, REFUSED, WRONG, SKIPPED = "equal", "refused", "wrong", "not comparable"
-SAMPLES, OTHERS, STEPS, SECONDS = 1, 3, 3, 60
-"""Samples of an operator that are traced, others that graphs are called with, steps, and a limit."""
+OTHERS, STEPS, SECONDS = 3, 3, 60
+"""Other samples that the graph of an operator is called with, steps, and a limit."""
 DTYPES = torch.float32, torch.int64, torch.bool, torch.complex64
 
 
@@ -160,24 +160,24 @@ def judged(
 
 
 def operators() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
-    """Yield a trial for some samples of each operator."""
+    """Yield a trial for the middle sample of each operator."""
     for operator in op_db:
-        dtype = next((each for each in DTYPES if each in operator.dtypes), None)
-        if dtype is None:
-            continue
-        gradients = operator.supports_autograd and dtype is torch.float32
-        torch.manual_seed(0)
-        calls = []
-        for sample in itertools.islice(operator.sample_inputs("cpu", dtype, requires_grad=gradients), 40):
-            leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
-            calls.append(Call(operator.op, leaves, spec))
-        for number, call in enumerate(calls[len(calls) // 2 :][:SAMPLES]):
-            others = [each.tensors for each in calls if each is not call and call.fits(each)][:OTHERS]
 
-            def trial(call: Call = call, others: list[Any] = others) -> tuple[str, str]:
-                return judged(call, call.tensors, {}, others)
+        def trial(operator: Any = operator) -> tuple[str, str]:
+            dtype = next(each for each in DTYPES if each in operator.dtypes)
+            gradients = operator.supports_autograd and dtype is torch.float32
+            torch.manual_seed(0)
+            samples = itertools.islice(operator.sample_inputs("cpu", dtype, requires_grad=gradients), 40)
+            calls = [
+                Call(operator.op, *pytree.tree_flatten(((each.input, *each.args), each.kwargs)))
+                for each in samples
+            ]
+            call = calls[len(calls) // 2]
+            others = [each.tensors for each in calls if each is not call and call.fits(each)]
+            return judged(call, call.tensors, {}, others[:OTHERS])
 
-            yield f"{operator.formatted_name} {number}", trial
+        if not operator.dtypes.isdisjoint(DTYPES):
+            yield operator.formatted_name, trial
 
 
 def modules() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
@@ -260,11 +260,13 @@ def exports() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
         yield name, trial
 
 
+SHARE = {"operators": 5, "modules": 3, "optimizers": 2, "export": 1}
+"""Of how many entries one is tried, so that all take some minutes."""
 DATABASES = {"operators": operators, "modules": modules, "optimizers": optimizers, "export": exports}
 
 
-def rows(names: Iterable[str] = tuple(DATABASES), every: int = 1) -> Iterator[dict[str, str]]:
-    """Yield a row for each trial of some databases, or for each of every few."""
+def rows(names: Iterable[str], share: Mapping[str, int]) -> Iterator[dict[str, str]]:
+    """Yield a row for each trial of some databases, of which one in some is made."""
 
     def too_long(*_: Any) -> None:
         raise TimeoutError(f"more than {SECONDS} seconds")
@@ -277,7 +279,7 @@ def rows(names: Iterable[str] = tuple(DATABASES), every: int = 1) -> Iterator[di
     try:
         patched.start()
         for name in names:
-            for entry, trial in itertools.islice(DATABASES[name](), 0, None, every):
+            for entry, trial in itertools.islice(DATABASES[name](), 0, None, share.get(name, 1)):
                 signal.alarm(SECONDS)
                 with warnings.catch_warnings(action="ignore"):
                     try:
@@ -295,10 +297,14 @@ def rows(names: Iterable[str] = tuple(DATABASES), every: int = 1) -> Iterator[di
 def main() -> None:
     """Run, print what is not equal, and write the row of the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("databases", nargs="*", help=f"some of: {', '.join(DATABASES)}; all write the row")
+    parser.add_argument(
+        "databases",
+        nargs="*",
+        help="some of them, with all entries; without any, a share of all writes the row",
+    )
     chosen = parser.parse_args().databases
     found = []
-    for row in rows(chosen or DATABASES):
+    for row in rows(chosen or DATABASES, {} if chosen else SHARE):
         found.append(row)
         if row["outcome"] != EQUAL:
             print(*row.values(), sep=" | ", flush=True)

@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import fxlab
 from fxlab import Session
 from fxlab.front_desk.sources import Source, source_of
+from fxlab.tracing.dynamo.capture import CapturedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 PASSES = ("merge-linears", "fuse-bias-in-linear", "eliminate-common-subexpressions", "remove-dead-code")
@@ -153,7 +154,7 @@ def test_a_program_is_not_traced_once_more(sources):
 @pytest.mark.parametrize("name", ["captured graph", "module of a program"])
 def test_what_holds_a_graph_is_said_to_be_traced_already(sources, name):
     model = sources[name][0]
-    held = model if isinstance(model, fxlab.tracing.CapturedGraph) else Session(model)
+    held = model if isinstance(model, CapturedGraph) else Session(model)
     with pytest.raises(TypeError, match=r"which is traced already\. Its graph is model\.graph_module\."):
         fxlab.symbolic_trace(held)
 
