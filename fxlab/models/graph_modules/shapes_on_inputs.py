@@ -21,7 +21,7 @@ def note_inputs(graph_module: GraphModule, arguments: tuple[Any, ...]) -> None:
 
     They are no facts of the graph, which holds for others, so passes do not rely on them.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     _KNOWN[graph_module] = mode, pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments), {}
 
 

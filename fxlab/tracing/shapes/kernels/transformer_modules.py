@@ -94,7 +94,7 @@ def recurrent_results(module: Any, input: torch.Tensor | PackedSequence, hx: Any
     steps: Any = input.data if isinstance(input, PackedSequence) else input
     output = steps.new_empty(*steps.shape[:-1], directions * features)
     if isinstance(input, PackedSequence):
-        batch: Any = (input.batch_sizes[0].item(),)
+        batch: Any = (input.batch_sizes[0].long().item(),)
     else:
         batch = steps.shape[0 if module.batch_first else 1 : None][:1] if steps.dim() == 3 else ()
     hidden = steps.new_empty(layers, *batch, features)
