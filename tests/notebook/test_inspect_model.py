@@ -23,6 +23,13 @@ def test_a_model_is_traced_and_shown():
     assert "<svg" in inspector.svg
 
 
+def test_a_notebook_shows_where_a_model_fails(capsys):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(4, 3))
+    with pytest.raises(fxlab.TraceError, match="itself raises"):
+        fxlab.inspect(model, torch.ones(2, 4))
+    assert "<Drawing: 5 nodes in 5 boxes, 1 highlighted>" in capsys.readouterr().out
+
+
 def test_a_session_is_shared():
     session = make_session()
     assert fxlab.inspect(session).session is session

@@ -194,3 +194,21 @@ def test_what_may_be_meant_is_said(model, advice):
 def test_what_is_no_model_is_named(model):
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, .*\.pt2 file .* got"):
         source_of(model)
+
+
+class Products(nn.Module):
+    def forward(self, first, *factors, offset, **more):
+        for factor in factors:
+            first = first * factor
+        return first + offset - sum(more.values())
+
+
+def test_the_positional_rest_is_given_by_its_name_beside_keywords():
+    a, b, c = torch.rand(3, 5).unbind()
+    inputs = {"offset": c, "factors": (b, c), "first": a, "less": b}
+    session = Session(Products(), inputs)
+    expected = Products()(a, b, c, offset=c, less=b)
+    assert torch.equal(session.graph_module(a, b, c, offset=c, less=b), expected)
+    assert session.verdict().agrees
+    with pytest.raises(TypeError, match="missing a required argument: 'first'"):
+        fxlab.symbolic_trace(Products(), {"factors": (b,), "offset": c})

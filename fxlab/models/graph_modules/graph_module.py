@@ -30,6 +30,7 @@ from torch.fx import graph_module as graph_module_of_torch
 from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import FakeTensor, dumped, loaded, qualified_name, without_tensors
 from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.shapes_on_inputs import note_copy
 from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_meta
@@ -199,6 +200,7 @@ def changed_copy(
             return _written_copy(graph_module, change)
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
+            note_copy(copied, graph_module)
             if code_when_asked:
                 return change(copied)
         return change(copied)
@@ -207,7 +209,9 @@ def changed_copy(
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
     originals = list(_tensors_of(graph_module))
     memo: dict[int, Any] = {}
-    result = change(_structural_copy(graph_module, memo))
+    copied = _structural_copy(graph_module, memo)
+    note_copy(copied, graph_module)
+    result = change(copied)
     twins = {id(memo[id(tensor)]): tensor for tensor in originals if id(tensor) in memo}
     for module in result.modules():
         holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)

@@ -343,3 +343,27 @@ def test_a_module_that_a_replacement_brings_along_is_confirmed_and_called():
     session.apply("bounded")
     assert isinstance(session.graph_module.get_submodule("bound"), nn.Hardtanh)
     assert session.verdict().status == "same bits"
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return torch.sigmoid(self.narrow(torch.sigmoid(self.wide(x))))
+
+
+def test_a_condition_asks_for_shapes_of_a_plain_graph_on_the_inputs_of_its_session():
+    even = {"an even width": lambda match: match.shape("x")[-1] % 2 == 0 and match.dtype("x").is_signed}
+    halves = from_pattern(
+        lambda x: torch.sigmoid(x), lambda x: (torch.tanh(x / 2) + 1) / 2, where=even, name="halves"
+    )
+    graph = fx.symbolic_trace(Rows())
+    before = graph.code
+    session = fxlab.Session(graph, torch.randn(2, 4), passes=[halves])
+    session.apply("halves")
+    assert session.changes("halves").rewrites == 1
+    assert session.why_not("halves")["reason"].tolist() == ["an even width does not hold"]
+    assert graph.code == before
+    assert not any("val" in node.meta for node in graph.graph.nodes)
