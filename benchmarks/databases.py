@@ -16,6 +16,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -260,6 +261,7 @@ def exports() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
         yield name, trial
 
 
+ROOT = Path(__file__).parents[1]
 SHARE = {"operators": 5, "modules": 3, "optimizers": 2, "export": 1}
 """Of how many entries one is tried, so that all take some minutes."""
 DATABASES = {"operators": operators, "modules": modules, "optimizers": optimizers, "export": exports}
@@ -288,7 +290,8 @@ def rows(names: Iterable[str], share: Mapping[str, int]) -> Iterator[dict[str, s
                         found, why = WRONG, f"{type(error).__name__}: {error}"
                 signal.alarm(0)
                 torch._dynamo.reset()
-                yield {"database": name, "entry": entry, "outcome": found, "why": " ".join(why.split())[:200]}
+                why = " ".join(why.replace(f"{ROOT}/", "").split())[:200]
+                yield {"database": name, "entry": entry, "outcome": found, "why": why}
     finally:
         patched.stop()
         signal.signal(signal.SIGALRM, previous)

@@ -5,11 +5,8 @@ from typing import TYPE_CHECKING
 from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.tracing.dynamo.capture import Capture as Capture
     from fxlab.tracing.dynamo.capture import CapturedGraph as CapturedGraph
     from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
-    from fxlab.tracing.exported.from_exported import from_exported as from_exported
-    from fxlab.tracing.inputs.example_inputs import example_inputs as example_inputs
     from fxlab.tracing.report import TraceError as TraceError
     from fxlab.tracing.report import TraceReport as TraceReport
     from fxlab.tracing.report import TraceWarning as TraceWarning

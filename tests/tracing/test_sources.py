@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import fxlab
 from fxlab import Session
 from fxlab.front_desk.sources import Source, source_of
-from fxlab.tracing import CapturedGraph
+from fxlab.tracing.dynamo.capture import CapturedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 PASSES = ("merge-linears", "fuse-bias-in-linear", "eliminate-common-subexpressions", "remove-dead-code")

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence
 
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.torch_private import FakeTensor
@@ -78,34 +77,27 @@ def is_recurrent_on_fakes(module: nn.Module, args: tuple[Any, ...]) -> bool:
     """Tell whether a call of a recurrent module of torch needs nothing but the shapes of its results."""
     hooked = module._forward_hooks or module._forward_pre_hooks
     of_torch = type(module) in (nn.RNN, nn.GRU, nn.LSTM)
-    given = args[0].data if isinstance(args[0], PackedSequence) else args[0]
-    return of_torch and isinstance(given, FakeTensor) and not hooked
+    return of_torch and isinstance(args[0], FakeTensor) and not hooked
 
 
-def recurrent_results(module: Any, input: torch.Tensor | PackedSequence, hx: Any = None) -> Any:
+def recurrent_results(module: Any, input: torch.Tensor, hx: Any = None) -> Any:
     """Return tensors of the shapes that ``torch.nn`` documents for ``RNN``, ``GRU`` and ``LSTM``.
 
-    ``input``: the sequences, with or without a batch dimension, or packed. ``hx``: the initial state, if not
-    zeros.
+    ``input``: the sequences, with or without a batch dimension. ``hx``: the initial state, if not zeros.
     """
     directions = 2 if module.bidirectional else 1
     features = module.proj_size or module.hidden_size
     layers = module.num_layers * directions
-    steps: Any = input.data if isinstance(input, PackedSequence) else input
-    output = steps.new_empty(*steps.shape[:-1], directions * features)
-    if isinstance(input, PackedSequence):
-        batch: Any = (input.batch_sizes[0].long().item(),)
-    else:
-        batch = steps.shape[0 if module.batch_first else 1 : None][:1] if steps.dim() == 3 else ()
-    hidden = steps.new_empty(layers, *batch, features)
+    output = input.new_empty(*input.shape[:-1], directions * features)
+    batch = input.shape[0 if module.batch_first else 1 : None][:1] if input.dim() == 3 else ()
+    hidden = input.new_empty(layers, *batch, features)
     is_lstm = isinstance(module, nn.LSTM)
-    cell = (steps.new_empty(layers, *batch, module.hidden_size),) if is_lstm else ()
-    if has_data(steps):
-        made = [tensor for tensor in _computed(module, input, hx) if tensor.is_floating_point()]
+    cell = (input.new_empty(layers, *batch, module.hidden_size),) if is_lstm else ()
+    if has_data(input):
+        made = _computed(module, input, hx)
         for result, data in zip((output, hidden, *cell), made, strict=True):
             give_data(result, data)
-    packed = PackedSequence(output, *input[1:]) if isinstance(input, PackedSequence) else output
-    return packed, (hidden, *cell) if cell else hidden
+    return output, (hidden, *cell) if cell else hidden
 
 
 def _computed(module: Any, inputs: Any, state: Any) -> list[torch.Tensor]:
