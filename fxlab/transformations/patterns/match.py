@@ -15,8 +15,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.captured import Size, nodes_in
-from fxlab.transformations.patterns.matching import PartialMatch
+from fxlab.transformations.patterns.captured import PartialMatch, Size, nodes_in
 from fxlab.transformations.patterns.pattern import Pattern
 from fxlab.transformations.patterns.replacing import Replacement
 
