@@ -20,7 +20,6 @@ import fxlab
 from benchmarks import measured
 from benchmarks.verdict_models import NAMES, model_and_inputs
 from fxlab.operators.node_info import dtype_name
-from fxlab.transformations import available
 from fxlab.validation.verdicts.sixteen_bits import DTYPES, every_number
 
 
@@ -32,9 +31,8 @@ def rows() -> Iterator[dict[str, Any]]:
                 session = fxlab.Session(*model_and_inputs(name, dtype))
             except (RuntimeError, ValueError):  # an operator that the CPU has for other dtypes alone
                 continue
-            for pass_ in [cls() for cls in available()]:
-                changed = session.preview(session.add(pass_).passes[pass_.name])
-                found = every_number(session.original, changed)
+            for pass_ in session.passes:
+                found = every_number(session.original, session.preview(pass_))
                 chains = [(chain, 0) for chain in found.proved] + [(c, len(n)) for c, n in found.others]
                 for chain, count in chains:
                     yield {

@@ -1,0 +1,32 @@
+"""Values of a plain graph on the inputs of its session, for conditions that a person writes."""
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from fxlab.models.graph_modules.shapes_on_inputs import NOTED
+from fxlab.models.state.model_state import state_kept
+
+
+def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
+    """Return the fake value of a node on the inputs that were noted; ``None`` if it is not known."""
+    if graph_module not in NOTED:
+        return None
+    mode, arguments, values = NOTED[graph_module]
+    if node not in values:
+        interpreter = Interpreter(graph_module)
+        interpreter.args_iter, interpreter.env = iter(arguments), values
+        with mode, torch.no_grad(), state_kept(graph_module):
+            for each in graph_module.graph.nodes:
+                values[each] = _value(interpreter, each)
+    return values[node]
+
+
+def _value(interpreter: Interpreter, node: Node) -> Any:
+    if node.op == "output" or any(interpreter.env[value] is None for value in node.all_input_nodes):
+        return None
+    try:
+        return interpreter.run_node(node)
+    except Exception:  # its shape depends on data, or it raises
+        return None
