@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch.fx import Node
 from tqdm import tqdm
 from transformers.utils import logging
 
@@ -46,8 +47,15 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def _calls(module: torch.fx.GraphModule) -> str:
-    calls = (node for node in module.graph.nodes if node.op.startswith("call"))
-    return "; ".join(node.format_node() or "" for node in calls)
+    """Return the calls in their order, with the numbers that they are given."""
+    words = []
+    for node in module.graph.nodes:
+        if node.op.startswith("call"):
+            numbers = [
+                str(each) for each in (*node.args, *node.kwargs.values()) if not isinstance(each, Node)
+            ]
+            words.append(" ".join([getattr(node.target, "__name__", str(node.target)), *numbers]))
+    return ", ".join(words)
 
 
 def main() -> None:
