@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,13 +28,11 @@ class _Held:
 
     step: fx.GraphModule
     record: StepRecord
-    inputs: dict[str, StepInput] = field(default_factory=dict)
     transformed: tuple[object, fx.GraphModule] | None = None
 
     def __post_init__(self) -> None:
-        self.inputs = {
-            str(node.target): node.meta["desc"] for node in self.step.graph.find_nodes(op="placeholder")
-        }
+        nodes = self.step.graph.find_nodes(op="placeholder")
+        self.inputs: dict[str, StepInput] = {str(node.target): node.meta["desc"] for node in nodes}
 
 
 class StepLoop:
@@ -65,7 +63,8 @@ class StepLoop:
             )
         self._record, self._passes, self._check = record, passes, check
         self._held: dict[object, list[_Held]] = {}
-        self._traced = 0
+        self.graphs = 0
+        """The number of graphs that were traced."""
         self._hold(step, record)
 
     def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
@@ -110,7 +109,7 @@ class StepLoop:
             raise ValueError(words_of_counted(record.counted))
         held = _Held(step, record)
         self._held.setdefault(record.key, []).append(held)
-        self._traced += 1
+        self.graphs += 1
         return held
 
     @property
@@ -122,11 +121,6 @@ class StepLoop:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer, if it has one."""
         return self._record.optimizer
-
-    @property
-    def graphs(self) -> int:
-        """The number of graphs that were traced."""
-        return self._traced
 
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)

@@ -288,18 +288,16 @@ class _Joined:
         results = self._add(updated.module, order)
         new = [node for node in self.graph.nodes if node not in before]
         place_update(new, inputs.values(), update.class_name)
-        outputs: list[tuple[tuple[str, str], Slot | None]] = [
-            (("parameter", name), None) for name in update.names
-        ]
-        outputs += [(("state", slot_name(slot)), slot) for slot in updated.slots]
-        for (key, slot), node in zip(outputs, results, strict=True):
-            name = f"new {key[1]}"
-            if key not in inputs and slot is not None:
-                self.made[name] = slot
-            elif node is inputs[key]:
+        slots = {("state", slot_name(slot)): slot for slot in updated.slots}
+        outputs = [*(("parameter", name) for name in update.names), *slots]
+        for key, node in zip(outputs, results, strict=True):
+            if node is inputs.get(key):
                 continue
-            else:
+            name = f"new {key[1]}"
+            if key in inputs:
                 self.written[name] = inputs[key].name
+            else:
+                self.made[name] = slots[key]
             self._outputs[name] = node
 
     def _add(self, module: fx.GraphModule, inputs: list[fx.Node]) -> list[fx.Node]:

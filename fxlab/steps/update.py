@@ -199,10 +199,6 @@ def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
         return attributes
 
 
-def _is_torchs(cls: type) -> bool:
-    return cls.__module__.startswith("torch.optim.")
-
-
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return keys of all in an optimizer, its groups and its state, but for tensors in this, by name."""
     values = _attributes_of(optimizer)
@@ -219,7 +215,7 @@ def _attributes_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     own = (
         inspect.unwrap(part)
         for cls in type(optimizer).__mro__
-        if _is_torchs(cls)
+        if cls.__module__.startswith("torch.optim.")
         for part in vars(cls).values()
     )
     flags = {name for part in own if inspect.isfunction(part) for name in part.__code__.co_names}

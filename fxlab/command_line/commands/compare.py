@@ -61,13 +61,8 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             ends_with(ExitCode.NOT_TRACED, TraceError),
             ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
         ):
-            found = compared(
-                given[0][0],
-                given[1][0],
-                inputs,
-                candidate_inputs=others,
-                outputs=options.outputs,
-            )
+            models = (model for model, *_ in given)
+            found = compared(*models, inputs, candidate_inputs=others, outputs=options.outputs)
             modules, first = found.modules, found.first
         facts = {
             "reference": given[0][1],

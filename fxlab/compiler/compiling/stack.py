@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
@@ -14,7 +14,7 @@ from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.options.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable
 from fxlab.models.graph_modules.naming import give_naming, new_naming
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.transformations.candidate_filter import Limit
@@ -29,19 +29,13 @@ Entries: TypeAlias = tuple[tuple[str, Limit | None], ...]
 
 
 @dataclass(frozen=True)
-class StageOf:
+class StageOf(SharedByCopies):
     """The compile and the stage that a graph module belongs to."""
 
     stack: CompilerStack
     entries: Entries
     options: Mapping[str, Any]
     """Those that were changed when it was made."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StageOf:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A compile cannot be pickled.")
 
 
 class CompilerStack:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, Self, SupportsIndex, TypeVar, cast
 
 import numpy as np
 import torch
@@ -43,6 +43,16 @@ HOOKS = (
 
 _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
 """Types that a deep copy shares, or copies without reaching a tensor of the model."""
+
+
+class SharedByCopies:
+    """An entry of ``graph_module.meta`` that copies of the module share, and pickles lose."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"A {type(self).__name__} cannot be pickled.")
 
 
 def check_lints(graph_module: GraphModule, argument: str) -> None:
@@ -199,9 +209,8 @@ def changed_copy(
             return _written_copy(graph_module, change)
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
-            if code_when_asked:
-                return change(copied)
-        return change(copied)
+        with _code_when_asked(code_when_asked):
+            return change(copied)
 
 
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
@@ -326,7 +335,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return value
     if isinstance(value, types.MethodType):
         return (value.__self__,)
-    if isinstance(value, _WITHOUT_PARTS) or without_tensors(value):
+    if isinstance(value, (*_WITHOUT_PARTS, SharedByCopies)) or without_tensors(value):
         return ()
     slots = (name for cls in type(value).__mro__ for name in _slots(cls) if hasattr(value, name))
     return (*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots))

@@ -205,7 +205,11 @@ def _functions() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
         "num_threads": (torch.get_num_threads, torch.set_num_threads),
         "deterministic_debug_mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
         "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
-        "default_device": (torch.get_default_device, _set_default_device),
+        # A default device is a mode, the CPU's too, unless it is none.
+        "default_device": (
+            torch.get_default_device,
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+        ),
     }
 
 
@@ -224,7 +228,3 @@ def _setter(name: str) -> Callable[[Any], Any] | None:
     except RuntimeError:  # there is no single value
         pass
     return lambda value: setter(*value) if isinstance(value, tuple) else setter(value)
-
-
-def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # which is a mode, as a device
