@@ -92,7 +92,12 @@ class Compiler:
     ) -> None:
         self._called, self._inputs = model, inputs
         self._autocast = autocast_state()
-        self._model = model if isinstance(model, nn.Module) else self._held_by(model)
+        if isinstance(model, nn.Module):
+            self._model, self._name = model, type(model).__name__
+        else:
+            function, given = plain_function(model), self._named(*given_arguments(inputs))
+            self._model = holder_of(modules_read_by(model, given), function.__code__)
+            self._name = function.__name__
         self.settings: dict[str, Any] = {
             "training": training,
             "options": {name.replace("-", "_"): value for name, value in options.items()},
@@ -155,7 +160,8 @@ class Compiler:
         called, others = self._called, list[Any]()
         if not (is_module := isinstance(called, nn.Module)):
             values = (owner_of(called), *args, *kwargs.values())
-            others = [plain_function(called), *(value for value in values if _may_hold_state(value))]
+            stateless = torch.Tensor | nn.Module | int | float | str | None
+            others = [plain_function(called), *(each for each in values if not isinstance(each, stateless))]
         around = Surroundings(self._model, *others)
         everything = nn.ModuleList([self._model, *around.modules]) if around.modules else self._model
         tensors = *everything.parameters(), *around.outside
@@ -164,16 +170,6 @@ class Compiler:
         kept = state_kept(everything, watch=False, parameters=written, others=around.tensors)
         with put_back_after(around), kept, gradients_kept(written):
             yield
-
-    def _held_by(self, function: Callable[..., Any]) -> nn.Module:
-        """Return a module that holds the modules that a function reads."""
-        given = self._named(*given_arguments(self._inputs))
-        return holder_of(modules_read_by(function, given), plain_function(function).__code__)
-
-    @property
-    def _name(self) -> str:
-        called = self._called
-        return type(called).__name__ if isinstance(called, nn.Module) else plain_function(called).__name__
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return named_arguments(self._called, args, kwargs)
@@ -251,10 +247,6 @@ class Compiler:
         return Compile(off, dict(limits), dict(options), recorder)
 
 
-def _may_hold_state(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor | nn.Module | int | float | str | None)
-
-
 def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not isinstance(value, nn.Module)}
 
@@ -264,17 +256,13 @@ _LONGEST = 1200
 _KERNEL = re.compile(r"(?:cpp|triton)_\w*fused\w*")
 
 
-def _kernels_of(error: BaseException) -> list[str]:
-    """Return the kernels that were compiled where an exception was raised: Inductor knows them by name."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    values = (value for frame in frames for value in [*frame.f_locals.values()])
-    return [*dict.fromkeys(each for each in values if isinstance(each, str) and _KERNEL.fullmatch(each))]
-
-
 def _failure(name: str, error: Exception) -> RuntimeError:
     words = placed_words(error)
     if len(words) > _LONGEST:
-        kernels = listed(_kernels_of(error))
+        # Inductor knows kernels by name: those that were compiled where the exception was raised.
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        values = (value for frame in frames for value in [*frame.f_locals.values()])
+        kernels = listed(dict.fromkeys(v for v in values if isinstance(v, str) and _KERNEL.fullmatch(v)))
         told = [line.strip() for line in words.splitlines() if "error:" in line]
         first = "\n".join(told[:3] or words.splitlines()[:3])[:_LONGEST]
         words = f"{words.splitlines()[0][:200]}{f' in {kernels}' if kernels else ''}:\n{first}"

@@ -20,7 +20,7 @@ from fxlab.compiler.pipelines.pipeline import PassRecorder
 
 @contextmanager
 def listening_to_passes(
-    listener: PassRecorder, functions: Sequence[types.FunctionType] = ()
+    listener: PassRecorder, functions: Sequence[types.FunctionType]
 ) -> Iterator[list[str]]:
     """Report the outermost passes that this thread runs in the block to a listener, ``functions`` included.
 
@@ -30,14 +30,10 @@ def listening_to_passes(
         patches, around = Patches(stack), _PassListener(listener)
         infra = "torch.fx.passes.infra"
         patches.around(f"{infra}.pass_base:PassBase.__call__", around.called, "Passes are not seen")
-        patches.around(
-            f"{infra}.pass_manager:PassManager.__call__", around.managed, "Functions as passes are not seen"
-        )
-        patches.around(
-            "torch.export.exported_program:ExportedProgram.run_decompositions",
-            around.decomposed,
-            "run_decompositions is not seen",
-        )
+        place = f"{infra}.pass_manager:PassManager.__call__"
+        patches.around(place, around.managed, "Functions as passes are not seen")
+        place = "torch.export.exported_program:ExportedProgram.run_decompositions"
+        patches.around(place, around.decomposed, "run_decompositions is not seen")
         for function in functions:
             stack.enter_context(exchanged_code(function, around.function))
         yield patches.remarks

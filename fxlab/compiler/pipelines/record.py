@@ -146,21 +146,16 @@ def record_passes(
     """
     if inputs is not None and not isinstance(inputs, ExportedProgram):
         given_arguments(inputs)
-    given = map(_function_of, items_of(functions, "functions", "functions of a graph module"))
-    passes = tuple(dict.fromkeys(given))
-    for function in passes:
+    passes: dict[FunctionType, None] = {}
+    for function in items_of(functions, "functions", "functions of a graph module"):
+        while isinstance(function, functools.partial):
+            function = function.func
         if not isinstance(function, FunctionType):
             raise type_error("functions", "functions that are written in Python", function)
+        passes[function] = None
     record = PassRecord()
-    record._inputs, record._functions = inputs, passes
+    record._inputs, record._functions = inputs, tuple(passes)
     return record
-
-
-def _function_of(function: Any) -> Any:
-    """Return the function that a partial one calls in the end."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
 
 
 class _RecordedPipelines(Recorded):

@@ -84,7 +84,7 @@ class ScriptRecorder(Recorder):
             names = [[node.name for node in g.nodes] for g in (self._now.first.graph, graph_module.graph)]
             # A part of it, which a backend compiles alone, may take the same inputs.
             if graph_module is self._given() or names[0] == names[1]:
-                self._note_between(graph_module, "pre_grad/before its passes")
+                self.note_between(graph_module, "pre_grad/before its passes")
                 return
         super()._begin_graph(graph_module)
 
