@@ -45,13 +45,7 @@ class CompilerPass(Transformation):
         return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Return the stage that the compiler makes of a stage.
-
-        Raises
-        ------
-        ValueError
-            If the graph is no stage of a compile.
-        """
+        """Return the stage that the compiler makes of a stage; ValueError for another graph."""
         stack, entries = _above(self, graph_module)
         module, step = stack.stage(entries)
         signature = self.signature
@@ -118,13 +112,7 @@ class CodePass(Transformation):
     copies_on_write = makes_new_module = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Generate code for a stage, and return a graph that calls it.
-
-        Raises
-        ------
-        ValueError
-            If the graph is no stage of a compile, or another pass has changed it, or there is no compiler.
-        """
+        """Generate code for a stage, and return a graph that calls it; ValueError for another graph."""
         below = _stage_below(self, graph_module)
         stage, _ = below.stack.stage(below.entries)
         if State(stage).words != State(graph_module).words:

@@ -187,7 +187,7 @@ def record_forward_backward(forward: Forward, model: nn.Module, batch: Batch) ->
     # The schemas of some operators do not declare their writes of running statistics.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
     # The tensors by which torch functionalizes writes cannot hold tensors of several ranks.
-    is_spread = forward.sharding.has_layouts
+    is_spread = bool(forward.sharding.layouts)
     try:
         with torch_private.one_fake_mode():
             module = _made(step if is_spread else functional(step), given)

@@ -168,12 +168,7 @@ class CompileRecord(RecordingContext, StoryTables):
         Returns
         -------
         pathlib.Path
-            The folder.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
+            The folder; OSError if it cannot be written.
 
         Examples
         --------
@@ -185,8 +180,13 @@ class CompileRecord(RecordingContext, StoryTables):
         ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
         """
         tables = {"graphs": self.table, "story": self.story(), "guards": self.guards()}
-        write_texts(Path(folder), tables, self.remarks, self.sessions)
-        return Path(folder)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_tables(tables, folder)
+        _write_lines(folder / "remarks.txt", self.remarks)
+        for name, session in self.sessions.items():
+            _write_stages(session, folder / _file_name(name))
+        return folder
 
     def __repr__(self) -> str:
         names = ", ".join(getattr(self, "sessions", ()))
@@ -335,20 +335,6 @@ def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     return Frame(model, *known, recording)
 
 
-def write_texts(
-    folder: Path,
-    tables: Mapping[str, pd.DataFrame],
-    remarks: Iterable[str],
-    sessions: Mapping[str, CompileSession],
-) -> None:
-    """Write tables of a record, and for each stack a folder with its stages and the differences of each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_tables(tables, folder)
-    (folder / "remarks.txt").write_text("".join(f"{words}\n" for words in remarks), "utf-8")
-    for name, session in sessions.items():
-        _write_stages(session, folder / _file_name(name))
-
-
 def _write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     for name, table in tables.items():
         table.to_csv(folder / f"{name}.csv", index=isinstance(table.index.name, str))
@@ -365,9 +351,8 @@ def _write_stages(session: CompileSession, folder: Path) -> None:
         lines = list(stage_text(stage))
         _write_lines(folder / f"{name}.txt", lines)
         if pass_ is not None:
-            _write_lines(
-                folder / f"{name}.diff", difflib.unified_diff(before, lines, "before", title, lineterm="")
-            )
+            difference = difflib.unified_diff(before, lines, "before", title, lineterm="")
+            _write_lines(folder / f"{name}.diff", difference)
             rows.append((title, str(session.changes(pass_)), len(before), len(lines)))
         before = lines
     passes = pd.DataFrame(rows, columns=["pass", "changes", "lines_before", "lines_after"])
