@@ -58,7 +58,7 @@ class SwitchedCompile(Session):
 
     @changes_stack
     def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
-        """Exclude matches of a pass: compile again without them. ValueError if a script's pass was recorded."""
+        """Exclude matches of a pass: compile again without them. ValueError for a pass of a script."""
         found = self._found(pass_)
         if self._compiled.compiler.recorded_by and isinstance(found, CompilerPass):
             raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
