@@ -61,8 +61,8 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             ends_with(ExitCode.NOT_TRACED, TraceError),
             ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
         ):
-            models = (model for model, *_ in given)
-            found = compared(*models, inputs, candidate_inputs=others, outputs=options.outputs)
+            (reference, *_), (candidate, *_) = given
+            found = compared(reference, candidate, inputs, candidate_inputs=others, outputs=options.outputs)
             modules, first = found.modules, found.first
         judged, code = facts_of(found.verdict, found.agrees)
         facts = {

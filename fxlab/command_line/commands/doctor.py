@@ -155,10 +155,7 @@ def _devices() -> str:
     return ", ".join(["cpu", *names])
 
 
-_EXTRAS = {
-    "notebook": "the inspector",
-    "transformers": "configurations and names of models",
-}
+_EXTRAS = {"notebook": "the inspector", "transformers": "configurations and names of models"}
 """Extras of fxlab, and their purposes."""
 
 _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (

@@ -54,8 +54,8 @@ class CrashedError(RuntimeError):
 class StageFrame(Protocol):
     """The part that all stages of one graph have in common."""
 
-    def inputs(self, kind: str) -> list[Slot]:
-        """Return the inputs of all stages of a stack."""
+    def inputs(self, kind: str) -> list[Slot] | None:
+        """Return the inputs of all stages of a stack; ``None`` if they are not known."""
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
         """Return the name in stages of a node of a recorded graph."""

@@ -57,7 +57,8 @@ class CompilerStack:
     @property
     def inputs(self) -> dict[str, Any] | None:
         """The inputs of all stages, by name; ``None`` if they are not known."""
-        return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
+        slots = self._frame.inputs(self._kind)
+        return None if slots is None else {slot.name: slot.value for slot in slots}
 
     @property
     def recorded(self) -> Recording:

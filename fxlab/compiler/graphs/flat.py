@@ -249,9 +249,9 @@ class Frame:
             known = output.meta.get("desc")
             places: list[tuple[str, int | None]] = []
             for one in known if isinstance(known, list | tuple) else ():
-                place = output_index(one)
+                output_place = output_index(one)
                 gradient = "gradient", self._input_place(gradient_of(one))
-                places.append(gradient if place is None else ("output", place))
+                places.append(gradient if output_place is None else ("output", output_place))
             count = len(outputs_of(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]

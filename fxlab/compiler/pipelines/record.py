@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType
@@ -21,31 +21,24 @@ from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFrame
 from fxlab.compiler.recording.recorder import Guarded, Recorder
-from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordingContext, alone, counts_of, linked
-from fxlab.compiler.sessions.compile_session import CompileSession
+from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordingContext, alone, counts_of
 from fxlab.models.running.running import Inputs, given_arguments
 
 _ACTIVE = threading.Lock()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PassRecord(RecordingContext):
     """The result of :func:`fxlab.compiler.record_passes`; complete when its block has ended.
 
-    Attributes
-    ----------
-    sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name:
-        ``pipeline 1``, ...
-    remarks : tuple of str
-        The parts that could not be recorded, in words.
+    Its ``sessions`` are those of each graph that passes were run on, ``pipeline 1`` and so on; ``remarks``
+    name what is missing.
     """
 
-    sessions: Mapping[str, CompileSession] = field(init=False)
-    remarks: tuple[str, ...] = field(init=False)
     _inputs: Inputs | ExportedProgram | None = field(init=False)
     _functions: tuple[FunctionType, ...] = field(init=False)
     _function = "record_passes"
+    _nothing = "no pass has run"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -79,9 +72,6 @@ class PassRecord(RecordingContext):
         ]
         return pd.DataFrame(rows, columns=["pipeline", "pass", "changed", "seconds"])
 
-    def __repr__(self) -> str:
-        return f"<PassRecord: {', '.join(getattr(self, 'sessions', ())) or 'no pass has run'}>"
-
     @contextmanager
     def _recording(self) -> Iterator[None]:
         with alone(_ACTIVE, self._function):
@@ -92,7 +82,8 @@ class PassRecord(RecordingContext):
                 with listening_to_passes(listener, self._functions) as remarks:
                     yield
             finally:
-                _complete(self, recorder.pipelines, [*remarks, *recorder.remarks], self._inputs)
+                told = [*remarks, *recorder.remarks]
+                self._complete(*_stacks(recorder.pipelines, told, self._inputs))
 
 
 def record_passes(
@@ -172,17 +163,11 @@ class _RecordedPipelines(Recorded):
         return self._frames[number]
 
 
-class _PipelineStack(CompilerStack):
-    @property
-    def inputs(self) -> dict[str, Any] | None:
-        frame = self._frame
-        return super().inputs if isinstance(frame, PipelineFrame) and frame.is_runnable else None
-
-
-def _complete(
-    record: PassRecord, pipelines: list[Pipeline], remarks: list[str], inputs: Inputs | ExportedProgram | None
-) -> None:
-    told, sessions = list(dict.fromkeys(remarks)), dict[str, CompileSession]()
+def _stacks(
+    pipelines: list[Pipeline], remarks: list[str], inputs: Inputs | ExportedProgram | None
+) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
+    """Return what makes the stacks of all pipelines, by name, and the remarks."""
+    told = list(dict.fromkeys(remarks))
     frames: dict[str, PipelineFrame] = {}
     for number, pipeline in enumerate(pipelines, 1):
         name = f"pipeline {number}"
@@ -197,9 +182,7 @@ def _complete(
         except Exception as error:
             told.append(f"{name}: its stages cannot be made: {error_words(error)}")
     recorded = _RecordedPipelines([*frames.values()])
-    for place, name in enumerate(frames):
-        try:
-            sessions[name] = CompileSession(_PipelineStack(recorded, place, "whole"), ())
-        except Exception as error:
-            told.append(f"{name}: its stages cannot be made: {error_words(error)}")
-    record.sessions, record.remarks = linked(sessions, told)
+    made = {
+        name: functools.partial(CompilerStack, recorded, place, "whole") for place, name in enumerate(frames)
+    }
+    return {**made}, told

@@ -251,7 +251,7 @@ class Recorder:
         def erased(node: Node) -> None:
             match.erased.append(node.name)
 
-        self._unwatch = lambda: None
+        self._unwatch: Callable[[], None] = lambda: None
         if hasattr(owner, "_register_create_node_hook"):
             owner._register_create_node_hook(made)
             owner._register_erase_node_hook(erased)

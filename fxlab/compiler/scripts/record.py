@@ -6,12 +6,13 @@ import difflib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from torch import nn
@@ -35,12 +36,39 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 """The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
+@dataclass(eq=False)
 class RecordingContext:
-    """A record of one ``with`` block; its fields are there from the beginning of that."""
+    """A record of one ``with`` block; its fields are there from the beginning of that.
 
-    _function: str
+    Attributes
+    ----------
+    sessions : Mapping
+        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name.
+    remarks : tuple of str
+        The parts that could not be recorded, in words.
+    """
+
+    sessions: Mapping[str, CompileSession] = field(init=False)
+    remarks: tuple[str, ...] = field(init=False)
+    _block: AbstractContextManager[None] | None = field(init=False, default=None)
+    _function: ClassVar[str]
     """The name of the function that makes it."""
-    _block: AbstractContextManager[None] | None = None
+    _nothing: ClassVar[str]
+    """The words for a record without sessions."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(vars(self).get("sessions", ()))
+        return f"<{type(self).__name__}: {names or self._nothing}>"
+
+    def _complete(self, stacks: Mapping[str, Callable[[], CompilerStack]], told: list[str]) -> None:
+        """Make the sessions, or say why one cannot be made."""
+        sessions: dict[str, CompileSession] = {}
+        for name, stack in stacks.items():
+            try:
+                sessions[name] = CompileSession(stack())
+            except Exception as error:
+                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+        self.sessions, self.remarks = linked(sessions, told)
 
     def _recording(self) -> AbstractContextManager[None]:
         """Return the context that records and fills the fields."""
@@ -68,23 +96,17 @@ class RecordingContext:
         return f"Write `with fxlab.compiler.{self._function}(...) as record:` around the code to record."
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompileRecord(RecordingContext, StoryTables):
     """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
 
-    Attributes
-    ----------
-    sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
-        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
-    remarks : tuple of str
-        The parts that could not be recorded, in words.
+    Its ``sessions`` are those of each stack of passes over each graph that was compiled and run: ``graph 1,
+    inference``, or ``graph 1, joint``, ``forward`` and ``backward``. ``remarks`` name what is missing.
     """
 
-    sessions: Mapping[str, CompileSession] = field(init=False)
-    remarks: tuple[str, ...] = field(init=False)
     _story: Story = field(init=False)
     _function = "record_compile"
+    _nothing = "nothing was compiled and run"
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of each function, in order, in all threads.
@@ -188,10 +210,6 @@ class CompileRecord(RecordingContext, StoryTables):
             _write_stages(session, folder / _file_name(name))
         return folder
 
-    def __repr__(self) -> str:
-        names = ", ".join(getattr(self, "sessions", ()))
-        return f"<CompileRecord: {names or 'nothing was compiled and run'}>"
-
     @contextmanager
     def _recording(self) -> Iterator[None]:
         with alone(_ACTIVE, self._function):
@@ -204,7 +222,7 @@ class CompileRecord(RecordingContext, StoryTables):
                     yield
             finally:
                 recorder.finish()
-                _complete(self, recorder, remarks)
+                self._complete(*_stacks(recorder, remarks))
 
 
 def record_compile() -> CompileRecord:
@@ -288,7 +306,10 @@ class Recorded(Compiler):
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 
-def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str]) -> None:
+def _stacks(
+    recorder: ScriptRecorder, remarks: list[str]
+) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
+    """Return what makes the stacks of all graphs, by name, and the remarks."""
     crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
     told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
@@ -307,16 +328,12 @@ def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
-    sessions: dict[str, CompileSession] = {}
-    for place, (name, _, recording) in enumerate(frames):
-        for kind, stack in recording.stacks.items():
-            try:
-                session = CompileSession(CompilerStack(compiler, place, kind), tuple(told))
-            except Exception as error:
-                told.append(f"{name}, {stack.name}: its stages cannot be made: {error_words(error)}")
-                continue
-            sessions[f"{name}, {stack.name}"] = session
-    record.sessions, record.remarks = linked(sessions, told)
+    made = {
+        f"{name}, {stack.name}": partial(CompilerStack, compiler, place, kind)
+        for place, (name, _, recording) in enumerate(frames)
+        for kind, stack in recording.stacks.items()
+    }
+    return {**made}, told
 
 
 def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:

@@ -30,11 +30,11 @@ class SwitchedCompile(Session):
 
     graphs: Mapping[str, SwitchedCompile]
 
-    def __init__(self, stack: CompilerStack, remarks: tuple[str, ...] = (), **_: Any) -> None:
+    remarks: tuple[str, ...]
+
+    def __init__(self, stack: CompilerStack, **_: Any) -> None:
         self._compiled = stack
-        self.remarks = remarks
         self.graph_break = stack.recorded.graph_break
-        self.graphs = {}
         super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
         everything = replace(self._switches, on=frozenset(self._switches.offered))
         self._history = History((everything,))
