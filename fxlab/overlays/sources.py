@@ -201,6 +201,7 @@ def _kept_until(subject: Subject) -> Overlay:
 
 
 def _has_any(is_one: Callable[[fx.Node], object]) -> Callable[[fx.GraphModule], bool]:
+    """Tell whether a graph has a node of some kind."""
     return lambda graph_module: any(map(is_one, graph_module.graph.nodes))
 
 

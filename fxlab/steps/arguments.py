@@ -1,4 +1,4 @@
-"""The arguments of a step: parameters, buffers and a batch, as tensors with names."""
+"""A batch as arguments of a step: tensors with names, divided between the model and its loss."""
 
 from __future__ import annotations
 

@@ -64,13 +64,7 @@ def hooks_of(model: nn.Module) -> dict[str, tuple[Callable[..., Any], ...]]:
 
 
 class Forward:
-    """The computation of the loss and the gradients by a twin of the model, on given tensors.
-
-    Attributes
-    ----------
-    drawn : dict of str to None
-        The random number generators of Python that runs have drawn from.
-    """
+    """The computation of the loss and the gradients by a twin of the model, on given tensors."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -79,6 +73,7 @@ class Forward:
         # A loss that reads the model, such as one with weight decay, must read the twin.
         self.model, self._loss, self._twin = twin.model, twin.of(loss), twin
         self.drawn: dict[str, None] = {}
+        """The random number generators of Python that runs have drawn from."""
         self._hooks = {name: tuple(map(twin.of, hooks)) for name, hooks in hooks_of(model).items()}
         self.sharding = sharding.of_twin(twin)
 

@@ -42,14 +42,7 @@ class StepLoop:
     and what the Python of the model and the loss reads. For others the step is traced again on demand, and
     gets the same passes.
 
-    Parameters
-    ----------
-    step
-        The step as it was traced.
-    passes
-        Returns the passes that are on.
-    check
-        Whether a transformed graph is used only if its verdict on the first batch is good.
+    ``step``: as it was traced. ``passes``: returns those that are on. ``check``: as for ``as_step``.
     """
 
     def __init__(
@@ -70,17 +63,8 @@ class StepLoop:
     def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
         """Train on one batch: new values are written into model and optimizer.
 
-        Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does.
-
-        Parameters
-        ----------
-        inputs, *more
-            As for :func:`fxlab.trace_step`.
-
-        Returns
-        -------
-        torch.Tensor
-            The loss.
+        Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does. Takes
+        what :func:`fxlab.trace_step` does, and returns the loss.
         """
         model, optimizer = self._record.model, self._record.optimizer
         inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more) if more else inputs
@@ -249,9 +233,7 @@ def as_step(session: SessionLike, *, check: bool = True) -> StepLoop:
     >>> import fxlab
     >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> step = fxlab.trace_step(
-    ...     model, x, loss=lambda output: output.square().mean(), optimizer=optimizer
-    ... )
+    >>> step = fxlab.trace_step(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer)
     >>> session = fxlab.Session(step)
     >>> _ = session.apply("eliminate-common-subexpressions")
     >>> train = fxlab.steps.as_step(session)

@@ -38,11 +38,6 @@ class Update:
 
     ``optimizer``: the optimizer, which is only read. ``model``: the model whose parameters it has. Raises
     TypeError or ValueError if it is no optimizer of this model, or cannot be recorded.
-
-    Attributes
-    ----------
-    step : function
-        The step of its class, without what torch puts around it.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
@@ -67,13 +62,12 @@ class Update:
             )
         # The wrappers of step() call a profiler and hooks, which must not be recorded.
         self.step = inspect.unwrap(type(optimizer).step)
-        if "closure" in inspect.signature(self.step).parameters:
-            default = inspect.signature(self.step).parameters["closure"].default
-            if default is inspect.Parameter.empty:
-                raise TraceError(
-                    f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often "
-                    "as it needs. A graph has one forward and one backward pass."
-                )
+        closure = inspect.signature(self.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise TraceError(
+                f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often as it "
+                "needs. A graph has one forward and one backward pass."
+            )
 
     @property
     def class_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Compiles a model with some of the compiler's passes off."""
+"""The compiler of a session: compiles its model again whenever a pass, a match or an option is switched."""
 
 import re
 import traceback
@@ -15,7 +15,7 @@ from fxlab.base.author_frames import error_words, from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.units import listed
 from fxlab.compiler.code.hooks import generating
-from fxlab.compiler.compiling.capture import CAPTURE, Outcome, are_equal, judged
+from fxlab.compiler.compiling.capture import CAPTURE, Outcome
 from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unfrozen
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
@@ -37,7 +37,8 @@ from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
-from fxlab.validation import Verdict
+from fxlab.validation import Verdict, verdict
+from fxlab.values.tensors import same_bits
 
 _MOST_CRASHES = 8
 """Passes that are left out because they raise, before the compile is given up."""
@@ -141,10 +142,12 @@ class Compiler:
                 seed_generators(0)
                 outcome = Outcome(self._model, self._named(args, kwargs))
                 own = outcome.of(self._called(*args, **kwargs), gradients=training)
-            if are_equal(self._captured, own):
+            captured = self._captured
+            if captured.keys() == own.keys() and all(same_bits(captured[path], own[path]) for path in own):
                 return None
             with RestoringStack(caches_kept(), autocast_set(self._autocast)):
-                found = judged(self._called, fresh(self._called), self._inputs, gradients=training)
+                compiled = torch.compile(fresh(self._called), backend="eager")
+                found = verdict(self._called, compiled, self._inputs, gradients=training)
         except Exception as error:  # the model may raise anything where it is not compiled
             self.remarks.append(
                 f"Dynamo's capture is not compared with the model itself: {error_words(error)}"

@@ -23,8 +23,6 @@ from fxlab.models.running.running import Inputs, bound_values, call_arguments
 from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
-BETWEEN = "between passes, after {}"
-
 
 class Pipeline:
     """The passes that one graph has gone through; ``why``: why none can be switched off."""
@@ -53,7 +51,7 @@ class Pipeline:
 
     def begin_pass(self, name: str, graph_module: GraphModule) -> None:
         """Note the graph before a pass."""
-        self._note(BETWEEN.format(self._previous), graph_module)
+        self._note(f"between passes, after {self._previous}", graph_module)
         self._numbers[name] += 1
         number = self._numbers[name]
         self._previous = name + (f" ({number})" if number > 1 else "")
