@@ -91,11 +91,6 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
 
     ``words``: exact names; ``all`` for every pass. ``offered``: the names on offer, in that order. Raises
     CommandError if there is no word, or one that is no name.
-
-    Examples
-    --------
-    >>> chosen_names("fuse-attention,merge-linears", ["merge-linears", "fuse-attention", "fuse-gelu"])
-    ['merge-linears', 'fuse-attention']
     """
     if words.strip() == "all":
         return [*offered]

@@ -42,13 +42,9 @@ class PassRecord(RecordingContext):
 
     @property
     def table(self) -> pd.DataFrame:
-        """The graphs, a row for each.
+        """A row for each graph: how many passes have run and changed it, its nodes before and after.
 
-        Returns
-        -------
-        pandas.DataFrame
-            The name, how many passes have run and changed the graph, its nodes before and after, and the
-            time that the passes have taken (``seconds``; ``times()`` has that of each).
+        ``seconds`` is the time that the passes have taken; ``times()`` has that of each.
         """
         seconds = self.times().groupby("pipeline")["seconds"].sum()
         rows = [
@@ -57,13 +53,7 @@ class PassRecord(RecordingContext):
         return pd.DataFrame(rows, columns=["pipeline", *COUNTS, "seconds"])
 
     def times(self) -> pd.DataFrame:
-        """List the passes that have run, in their order, with the time that each has taken.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The ``pipeline``, the ``pass``, whether it has ``changed`` the graph, and its ``seconds``.
-        """
+        """List the passes that have run: ``pipeline``, ``pass``, whether it has ``changed`` it, ``seconds``."""
         rows = [
             (name, step.name, step.is_change, step.seconds)
             for name, session in self.sessions.items()

@@ -144,25 +144,17 @@ class CompileRecord(RecordingContext, StoryTables):
     def guards(self) -> pd.DataFrame:
         """List the guards of each compile: the conditions on a call that uses it.
 
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each guard: the number of the ``compile``, the ``function``, the ``guard`` in the names
-            of the function, and ``place`` and ``code`` of the line because of which it is there, if that is
-            known.
+        A row has the number of the ``compile``, the ``function``, the ``guard`` in the names of the function,
+        and ``place`` and ``code`` of the line because of which it is there, if that is known.
         """
         return guards_table(self._story)
 
     @property
     def table(self) -> pd.DataFrame:
-        """The graphs, a row for each stack of passes.
+        """A row for each stack of passes over a graph, which it names by its number.
 
-        Returns
-        -------
-        pandas.DataFrame
-            The number of the graph, Dynamo's number of its ``compile``, the stack, how many passes have run
-            and changed it, its nodes before and after, and why and at which line Dynamo has ended it; empty
-            at the end of the code.
+        It has Dynamo's number of the ``compile``, how many passes have run and changed the graph, its nodes
+        before and after, and why and at which line Dynamo has ended it; empty at the end of the code.
         """
         rows = []
         for name, session in self.sessions.items():

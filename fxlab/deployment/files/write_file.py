@@ -15,6 +15,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
+from fxlab.base.author_frames import error_words
 from fxlab.deployment.files.tensor_graph import TensorGraph
 from fxlab.models.graph_modules.safe_code import is_written_otherwise
 from fxlab.models.running.running import gradients_for
@@ -170,8 +171,7 @@ class OnnxModule(nn.Module):
 
 
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    return error_words(error).partition("\n")[0][:300]
 
 
 @contextlib.contextmanager
