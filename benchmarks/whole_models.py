@@ -9,7 +9,7 @@ import transformers
 from torch import nn
 
 from fxlab.models.running.running import run
-from fxlab.tracing import example_inputs
+from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.inputs.input_names import MAKERS
 
 OTHER_SIZES: dict[str, dict[str, int]] = {

@@ -44,34 +44,36 @@ from fxlab.tracing.report import TraceWarning as TraceWarning
 from fxlab.tracing.symbolic_trace import symbolic_trace as symbolic_trace
 
 # Passes --------------------------------------------------------------------------------------------------
+# fmt: off
 from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
 from fxlab.transformations.base import Transformation as Transformation
 from fxlab.transformations.composition import compose as compose
 from fxlab.transformations.foreign.from_callable import from_callable as from_callable
-from fxlab.transformations.passes import ActivationCheckpointing as ActivationCheckpointing
-from fxlab.transformations.passes import ChangeTrueDivToMulByInverse as ChangeTrueDivToMulByInverse
-from fxlab.transformations.passes import DeepCopy as DeepCopy
-from fxlab.transformations.passes import EliminateCommonSubexpressions as EliminateCommonSubexpressions
-from fxlab.transformations.passes import FoldConstants as FoldConstants
-from fxlab.transformations.passes import FuseActivation as FuseActivation
-from fxlab.transformations.passes import FuseAttention as FuseAttention
-from fxlab.transformations.passes import FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d
-from fxlab.transformations.passes import FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear
-from fxlab.transformations.passes import FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d
-from fxlab.transformations.passes import FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d
-from fxlab.transformations.passes import FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose
-from fxlab.transformations.passes import FuseBiasInLinear as FuseBiasInLinear
-from fxlab.transformations.passes import FuseLayerNorm as FuseLayerNorm
-from fxlab.transformations.passes import FuseRMSNorm as FuseRMSNorm
-from fxlab.transformations.passes import LintAndRecompile as LintAndRecompile
-from fxlab.transformations.passes import MergeLinears as MergeLinears
-from fxlab.transformations.passes import RemoveDeadCode as RemoveDeadCode
-from fxlab.transformations.passes import RemoveIdentities as RemoveIdentities
-from fxlab.transformations.passes import RemoveRedundantViews as RemoveRedundantViews
-from fxlab.transformations.passes import RemoveRepeatedHeads as RemoveRepeatedHeads
+from fxlab.transformations.passes.activation_checkpointing import ActivationCheckpointing as ActivationCheckpointing
+from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import ChangeTrueDivToMulByInverse as ChangeTrueDivToMulByInverse
+from fxlab.transformations.passes.deep_copy import DeepCopy as DeepCopy
+from fxlab.transformations.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions as EliminateCommonSubexpressions
+from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
+from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
+from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose
+from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
+from fxlab.transformations.passes.fuse_norms import FuseLayerNorm as FuseLayerNorm
+from fxlab.transformations.passes.fuse_norms import FuseRMSNorm as FuseRMSNorm
+from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
+from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
+from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
+from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
+from fxlab.transformations.passes.remove_redundant_views import RemoveRedundantViews as RemoveRedundantViews
+from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
 from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern
 from fxlab.transformations.registry import register as register
 
+# fmt: on
 # Verdicts and measurements -------------------------------------------------------------------------------
 from fxlab.validation.cost.benchmark import benchmark as benchmark
 from fxlab.validation.cost.memory import memory as memory

@@ -10,7 +10,7 @@ import torch
 from benchmarks.coverage.results import Result, one_line, trace_and_compare
 from benchmarks.whole_models import OTHER_SIZES, whole_input_names
 from fxlab.models.running.running import run
-from fxlab.tracing import example_inputs
+from fxlab.tracing.inputs.example_inputs import example_inputs
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from zoo import SHRINKS, model_types, tasks, tiny_of_type

@@ -24,11 +24,8 @@ describe("the workbench", () => {
     bench.answered(asked().at(-1)!.request, { ...REWRITE, ...rest });
   const press = (words: string): void =>
     [...bench.element.querySelectorAll("button")].find((e) => e.textContent === words)!.click();
-  const slide = (to: number): void => {
-    const slider = bench.element.querySelector("input")!;
-    slider.value = String(to);
-    slider.dispatchEvent(new Event("input"));
-  };
+  const go = (way: string): void =>
+    bench.element.querySelector<HTMLElement>(`[aria-label="${way} rewrite"]`)!.click();
 
   beforeEach(() => {
     sent.length = 0;
@@ -40,6 +37,7 @@ describe("the workbench", () => {
       request: () => `r${(number += 1)}`,
       limit,
       showCode,
+      opened: () => {},
     });
     bench.step(pass("s", { on: true, steps: 3, stage: 2 }));
   });
@@ -49,8 +47,8 @@ describe("the workbench", () => {
     answer();
     expect(bench.element.querySelector("[role=status]")!.textContent).toBe("Rewrite of Pass s: 1 of 3");
     expect([...bench.element.querySelectorAll("pre")].map((e) => e.textContent)).toEqual([
-      "a = torch.relu(x) # <b>",
-      "b = x",
+      "Beforea = torch.relu(x) # <b>",
+      "Afterb = x",
     ]);
     expect(sent.at(-1)).toEqual({
       type: "light",
@@ -62,13 +60,15 @@ describe("the workbench", () => {
 
   it("asks for the last number that was chosen while one was on its way", () => {
     answer();
-    slide(2);
-    slide(3);
+    go("Next");
+    go("Next");
     expect(asked().map(({ message }) => "number" in message && message.number)).toEqual([1, 2]);
     answer({ number: 2 });
     expect(asked().at(-1)!.message).toMatchObject({ number: 3 });
     answer({ number: 3 });
     expect(bench.element.querySelector("[role=status]")!.textContent).toContain("3 of 3");
+    go("Next");
+    expect(asked().at(-1)!.message).toMatchObject({ number: 1 });
   });
 
   it("excludes one, applies up to one, and follows the pass under its new signature", () => {

@@ -29,6 +29,7 @@ beforeEach(() => {
     close: vi.fn(),
     jump: vi.fn(),
     search: vi.fn(),
+    keys: vi.fn(),
     back: vi.fn(),
     linked: vi.fn(),
     show: vi.fn(),
@@ -299,7 +300,7 @@ describe("the colours of two stages", () => {
     total: 4,
     values,
   });
-  const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+  const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
   const heat = (name: "before" | "shown", id: string): string =>
     pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
 
@@ -402,7 +403,7 @@ describe("the colours of two stages", () => {
 
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     const [after, before] = [
       column(["merged"], { merged: { marks: [0] } }),
       column(["norm"], { norm: { marks: [1] } }),

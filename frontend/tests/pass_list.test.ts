@@ -126,7 +126,7 @@ describe("a switch", () => {
 describe("a card", () => {
   it("has the number of its stage, and none while it is off", () => {
     show([pass("a"), pass("b", { on: true, stage: 1, changes: "1 rewrite: 1 cos removed" })]);
-    expect(names(".fxi-number")).toEqual(["", "1"]);
+    expect(names(".fxi-number")).toEqual(["–", "1"]);
     show([pass("a"), pass("b", { on: true, stage: 1 })], { fixed: true });
     expect(names(".fxi-number")).toEqual(["–", "1"]);
   });

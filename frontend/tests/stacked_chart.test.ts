@@ -26,9 +26,11 @@ describe("a chart of bytes", () => {
     );
     expect(parameters).toBe("0 75 1 75 1 75 2 75 2 75 3 75 3 100 2 100 2 100 1 100 1 100 0 100");
     expect(temporaries).toContain("1 25 2 25");
-    expect(element.querySelector("line")!.getAttribute("y1")).toBe("0");
-    expect(drawn(null).element.querySelector("line")).toBeNull();
-    expect(element.querySelector("ul")!.textContent).toBe("ParametersTemporariesPeak of the original");
+    expect(element.querySelector(".fxi-chart-before")!.getAttribute("y1")).toBe("0");
+    expect(drawn(null).element.querySelector(".fxi-chart-before")).toBeNull();
+    expect(element.querySelector("ul")!.textContent).toBe("PeakParametersTemporariesPeak of the original");
+    expect(element.querySelector(".fxi-chart-axis")!.textContent).toBe("4 KiB2 KiB0 B");
+    expect(element.querySelector(".fxi-chart-peak")!.getAttribute("x1")).toBe("1.5");
   });
 
   it("names the peak, and the node under the pointer, to which a click leads", () => {

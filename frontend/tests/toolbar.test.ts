@@ -42,7 +42,7 @@ describe("the legend", () => {
 
   it("opens with colours that are chosen, and goes with them", () => {
     const [asked, changed] = [vi.fn(), vi.fn()];
-    const legend = new Legend(asked, vi.fn(), vi.fn(), changed);
+    const legend = new Legend(asked, vi.fn(), changed);
     legend.offer(offered, "alike");
     expect(legend.isOpen).toBe(false);
     choose(legend, "flops");
@@ -52,7 +52,7 @@ describe("the legend", () => {
   });
 
   it("does not open for colours that did not come, nor for those of a script", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     legend.offer(offered, "alike");
     legend.choice.value = "flops";
     legend.choice.dispatchEvent(new Event("change"));
@@ -62,20 +62,9 @@ describe("the legend", () => {
     expect(legend.isOpen).toBe(false);
   });
 
-  it("asks for a file, and keeps the colours until it comes", () => {
-    const [asked, pick] = [vi.fn(), vi.fn()];
-    const legend = new Legend(asked, pick, vi.fn(), vi.fn());
-    legend.offer({ ...offered, overlay: overlay({}) }, "alike");
-    legend.choice.querySelector<HTMLOptionElement>("[data-file]")!.selected = true;
-    legend.choice.dispatchEvent(new Event("change"));
-    expect(pick).toHaveBeenCalledOnce();
-    expect(asked).not.toHaveBeenCalled();
-    expect(legend.choice.value).toBe("flops");
-  });
-
   it("asks for lines by dtype beside any colours, and explains them", () => {
     const [asked, draw] = [vi.fn(), vi.fn()];
-    const legend = new Legend(asked, vi.fn(), draw, vi.fn());
+    const legend = new Legend(asked, draw, vi.fn());
     legend.offer({ ...offered, overlay: overlay({}) }, "alike");
     legend.choice.querySelector<HTMLOptionElement>("[data-lines=dtype]")!.selected = true;
     legend.choice.dispatchEvent(new Event("change"));
@@ -90,7 +79,7 @@ describe("the legend", () => {
   });
 
   it("stays open if a person has opened it", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     legend.offer(offered, "alike");
     legend.setOpen(true);
     choose(legend, "flops");
@@ -104,7 +93,7 @@ describe("the legend", () => {
     [{ x: 0, y: 2 }, ["FLOPs", "02"]],
   ])("says in words when a scale has nothing to tell: %o", (values, words) => {
     const picture = column(["x", "y"]);
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     legend.show([picture], [], paintTogether([[overlay(values), picture]]));
     expect([...legend.element.querySelectorAll("li")].map((item) => item.textContent)).toEqual(words);
   });

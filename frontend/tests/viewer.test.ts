@@ -421,7 +421,7 @@ describe("a filter", () => {
   });
 
   it("keeps words about what cannot be answered, and works again later", async () => {
-    await filter("users:query_key_merged");
+    await filter("downstream:query_key_merged");
     expect(found()).toMatchObject({ count: 0, message: 'There is no node "query_key_merged".' });
     kernel.switchTo(2);
     await settled();

@@ -24,7 +24,8 @@ def traced(source: Source, options: argparse.Namespace) -> tuple[GraphModule, An
     """Return the graph of a model, and inputs to run it on; ``None`` for a graph that comes without."""
     from torch.fx import GraphModule
 
-    from fxlab.tracing import TraceError, symbolic_trace
+    from fxlab.tracing import TraceError
+    from fxlab.tracing.symbolic_trace import symbolic_trace
 
     inputs = inputs_for(source, options)
     if isinstance(source.model, GraphModule):
@@ -39,7 +40,7 @@ def inputs_for(source: Source, options: argparse.Namespace) -> Any:
     import torch
     from torch.fx import GraphModule
 
-    from fxlab.tracing import example_inputs
+    from fxlab.tracing.inputs.example_inputs import example_inputs
 
     model = source.model
     if options.inputs:

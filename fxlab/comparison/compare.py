@@ -1,7 +1,7 @@
 """Compare two models of any origin, find where they part, and assert that they do not."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -13,13 +13,11 @@ from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
-from fxlab.comparison.stages import session_of_all
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
 from fxlab.models.running.running import Inputs
 from fxlab.operators.node_info import dtype_name
-from fxlab.session import Session
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
@@ -27,9 +25,6 @@ from fxlab.validation.outputs.counterparts import Counterparts, same_tensors
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.runs import Runs
-
-MOST_MODELS = 6
-"""Models that stand side by side."""
 
 
 def compare(
@@ -162,24 +157,6 @@ def compare(
 
 def _side(runs: Runs, *, is_rounded: bool) -> Side:
     return Side.of_call(runs, is_rounded=is_rounded) if runs.is_generated else Side.of_runs(runs, None)
-
-
-def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:
-    """Return a session of the first of two to six models in which the others are stages."""
-    if not 2 <= len(models) <= MOST_MODELS:
-        raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
-    reference, *candidates = models
-    if len(candidates) > 1:
-        if any(map(is_recorded, models)):
-            raise TypeError(
-                "model: a recorded run stands beside one model. Compare each: fxlab.compare(run, model)."
-            )
-        if not isinstance(reference, Session):
-            session = Session(reference, inputs)  # traced once
-            reference = session.original
-            inputs = session.inputs
-    found = [compare(reference, candidate, inputs) for candidate in candidates]
-    return session_of_all([one.stage for one in found], found[0].inputs)
 
 
 def _writes_left(runs: tuple[Runs, Runs], judged: tuple[Runs, Runs]) -> Iterator[str]:

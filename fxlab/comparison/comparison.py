@@ -16,7 +16,7 @@ from fxlab.base.results import Judged, json_text, json_values
 from fxlab.base.units import listed, with_unit
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
-from fxlab.comparison.stages import Compared, session_of_all
+from fxlab.comparison.stages import session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.models.running.running import Inputs
@@ -364,14 +364,10 @@ class Comparison(Judged):
     @cached_property
     def session(self) -> Session:
         """A session of the reference, in which the candidate is a stage; nodes match as they are aligned."""
-        return session_of_all([self.stage], self.inputs)
-
-    @property
-    def stage(self) -> Compared:
-        """The candidate, to be a stage of a session of the reference."""
         parted = () if self.agrees else self.alignment.parted
         words = str(self.first or self).partition("\n")[0]
-        return Compared(self.alignment, parted, words, self.candidate_inputs is self.inputs)
+        is_alike = self.candidate_inputs is self.inputs
+        return session_of_two(self.alignment, parted, words, self.inputs, is_alike=is_alike)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

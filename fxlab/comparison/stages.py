@@ -1,7 +1,6 @@
-"""Models of any origin as the stages of one session."""
+"""Two models of any origin as the stages of one session."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from torch.fx import GraphModule, Node
 
@@ -12,7 +11,7 @@ from fxlab.models.graph_modules.safe_code import protect
 from fxlab.models.running.running import Inputs
 from fxlab.session import Session
 from fxlab.transformations import Transformation
-from fxlab.validation.alignment.align import Alignment, align_sides
+from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.side import Side
 
 
@@ -39,78 +38,33 @@ class Candidate(Transformation):
         return f"candidate-{id(self._candidate):x}"
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A candidate and the reference that it was compared with."""
+def session_of_two(
+    alignment: Alignment, parted: Collection[Node], description: str, inputs: Inputs | None, *, is_alike: bool
+) -> Session:
+    """Return a session of a reference in which the candidate is a stage; nodes match as they are aligned.
 
-    alignment: Alignment
-    parted: Collection[Node]
-    """The nodes at which they part."""
-    description: str
-    is_one_call: bool
-    """Whether both take the same inputs as they are."""
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """A copy of a model, whose nodes have names of their own, but one for those that match in others."""
-
-    module: GraphModule
-    names: Mapping[str, str]
-    """Name of a node of the model -> its name in the copy."""
-
-
-def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Session:
-    """Return a session of a reference whose stages are candidates; nodes match as they are aligned.
-
-    All are copies that return the outputs that were compared, under one name. Candidates take the inputs of
-    the reference if they can be given to them; else the session has no inputs. Nodes that match have one
-    name, that of the first candidate: stages of a session are shown and compared by name.
+    Both are copies that return the outputs that were compared, under one name. Nodes that match have one
+    name, that of the candidate: stages of a session are shown and compared by name. ``parted``: the nodes of
+    the candidate at which they part. ``inputs``: those of the reference; the session has none if the
+    candidate cannot be given them. ``is_alike``: whether both take them as they are.
     """
-    ours = candidates[0].alignment.original
-    reference = share_tensors_copy(ours.module)
-    _return(reference, ours, {path: path for one in candidates for path, _ in one.alignment.outputs})
-    stages, passes = list[_Stage](), list[Candidate]()
-    for number, one in enumerate(candidates, 1):
-        side, name = one.alignment.transformed, "candidate" if number == 1 else f"candidate {number}"
-        candidate = share_tensors_copy(side.module)
-        _return(candidate, side, {other: path for path, other in one.alignment.outputs})
-        aligned = [one.alignment, *(_with_each_other(below, one) for below in candidates[: number - 1])]
-        pairs = [_pairs(alignment) for alignment in aligned]
-        if not stages:
-            names = {node.name: node.name for node in candidate.graph.nodes}
-            known = {other: node for node, other in reversed(pairs[0].items())}
-            stages = [_Stage(reference, _renamed(reference, known, {*names}, "reference"))]
-        else:
-            known, given = dict[str, str](), set[str]()
-            for stage, found in zip(stages, pairs, strict=True):
-                for node, other in found.items():
-                    # Names are unique in a graph: two of its nodes may match one node in different stages.
-                    if node not in known and (shared := stage.names[other]) not in given:
-                        known[node] = shared
-                        given.add(shared)
-            taken = {name for stage in stages for name in stage.names.values()}
-            names = _renamed(candidate, known, taken, name.replace(" ", "_"))
-        for stage, alignment in zip(stages, aligned, strict=True):
-            agree = frozenset(stage.names[node.name] for node in alignment.back)
-            same = frozenset(names[node.name] for node in alignment.partners)
-            both = {*names.values()}.intersection(stage.names.values())
-            keep_pairs(stage.module, candidate, {name: name for name in both}, (agree, same))
-        inputs = inputs if one.is_one_call or _takes(candidate, reference) else None
-        parted = frozenset(names[node.name] for node in one.parted)
-        stages.append(_Stage(candidate, names))
-        passes.append(Candidate(name, candidate, parted, one.description))
-    session = Session(reference, inputs, passes=passes)
+    ours, theirs = alignment.original, alignment.transformed
+    reference, candidate = share_tensors_copy(ours.module), share_tensors_copy(theirs.module)
+    _return(reference, ours, {path: path for path, _ in alignment.outputs})
+    _return(candidate, theirs, {other: path for path, other in alignment.outputs})
+    names = {node.name: node.name for node in candidate.graph.nodes}
+    known = {other: node for node, other in reversed(_pairs(alignment).items())}
+    renamed = _renamed(reference, known, {*names})
+    agree = frozenset(renamed[node.name] for node in alignment.back)
+    same = frozenset(node.name for node in alignment.partners)
+    both = {*names}.intersection(renamed.values())
+    keep_pairs(reference, candidate, {name: name for name in both}, (agree, same))
+    if not is_alike and not _takes(candidate, reference):
+        inputs = None
+    pass_ = Candidate("candidate", candidate, {node.name for node in parted}, description)
+    session = Session(reference, inputs, passes=[pass_])
     session._is_comparison = True
-    session.apply(*passes)
-    return session
-
-
-def _with_each_other(one: Compared, other: Compared) -> Alignment:
-    """Align two candidates, of which each was compared with the reference."""
-    theirs = dict(other.alignment.outputs.keys())
-    outputs = {ours: theirs[path] for path, ours in one.alignment.outputs if path in theirs}
-    return align_sides(one.alignment.transformed, other.alignment.transformed, outputs)
+    return session.apply(pass_)
 
 
 def _pairs(alignment: Alignment) -> dict[str, str]:
@@ -122,16 +76,14 @@ def _pairs(alignment: Alignment) -> dict[str, str]:
     return {node.name: other.name for node, other in pairs.items()}
 
 
-def _renamed(
-    module: GraphModule, known: Mapping[str, str], taken: Collection[str], of: str
-) -> dict[str, str]:
+def _renamed(reference: GraphModule, known: Mapping[str, str], taken: Collection[str]) -> dict[str, str]:
     """Rename nodes as it is known, and others whose names are taken; return the name of each node."""
     names = dict(known)
-    for node in module.graph.nodes:
+    for node in reference.graph.nodes:
         old = node.name
-        node.name = names.setdefault(old, f"{old}_of_{of}" if old in taken else old)
-    protect(module.graph)
-    module.recompile()
+        node.name = names.setdefault(old, f"{old}_of_reference" if old in taken else old)
+    protect(reference.graph)
+    reference.recompile()
     return names
 
 

@@ -110,7 +110,7 @@ def compile_session(
                 "inputs: expected what the function is called with, as a tuple or by name. What a run of "
                 "yours compiles is recorded by `with fxlab.compiler.record_compile() as record:`."
             )
-        from fxlab.tracing import example_inputs
+        from fxlab.tracing.inputs.example_inputs import example_inputs
 
         inputs = example_inputs(model)
     compiler = Compiler(model, inputs, training=training, options=options or {}, dynamic=dynamic)

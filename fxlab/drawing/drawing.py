@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import fx
 
@@ -26,11 +26,15 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running.running import Inputs, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
-from fxlab.transformations import Transformation
+from fxlab.values.nested import RAISED
 
-Highlight: TypeAlias = Transformation | fx.Node | str
+if TYPE_CHECKING:
+    from fxlab.transformations import Transformation
+
+Highlight: TypeAlias = "Transformation | fx.Node | str"
 """Nodes to highlight: those that a transformation has changed, a node, or a name of one."""
 
+_HIGHLIGHTS = "transformations, nodes and names of nodes"
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot")
 _DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
@@ -154,7 +158,7 @@ def draw(
     ----------
     graph
         A graph module of any kind; an exported program; a session, of which the present graph module is
-        drawn; or a module or function, which is traced.
+        drawn; a module or function, which is traced; or the error of one that raises, up to where it does.
     inputs
         The inputs to trace a module on, and to measure the overlay: keyword arguments (a mapping), positional
         arguments (a tuple) or one tensor. Left out, those of the session.
@@ -203,7 +207,8 @@ def draw(
     start_layout_worker()
     drawn = unfolded(graph_module)
     coloured_by = _overlay(graph_module, drawn, overlay, given)
-    marks = _marks(drawn, highlight)
+    raised = (node for node in drawn.graph.nodes if RAISED in node.meta)
+    marks = _marks(drawn, [*items_of(highlight, "highlight", _HIGHLIGHTS), *raised])
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)
     if opened is None and marks:
@@ -236,7 +241,7 @@ def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, i
 def _marks(graph_module: fx.GraphModule, highlight: Iterable[Highlight]) -> dict[str, tuple[str, ...]]:
     names = {node.name for node in graph_module.graph.nodes}
     marks: dict[str, tuple[str, ...]] = {}
-    for wanted in items_of(highlight, "highlight", "transformations, nodes and names of nodes"):
+    for wanted in highlight:
         if isinstance(wanted, str):
             found, label = [wanted], HIGHLIGHT
         elif isinstance(wanted, fx.Node):
@@ -245,7 +250,7 @@ def _marks(graph_module: fx.GraphModule, highlight: Iterable[Highlight]) -> dict
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
-            raise type_error("highlight", "transformations, nodes and names of nodes", wanted)
+            raise type_error("highlight", _HIGHLIGHTS, wanted)
         for name in found:
             if name not in names:
                 raise ValueError(f"highlight: it names {name!r}, but the graph has no such node.")

@@ -33,13 +33,15 @@ from fxlab.models.running.running import Inputs, call_arguments, given_inputs
 from fxlab.models.running.step_record import step_record
 
 if TYPE_CHECKING:
-    from fxlab.tracing import CapturedGraph
-    from fxlab.tracing import GraphBreak as GraphBreak
+    from fxlab.tracing.dynamo.capture import CapturedGraph
+    from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
     from fxlab.tracing.leaf_modules import Choice as Choice
+    from fxlab.tracing.report import TraceError
     from fxlab.transformations import Transformation
 
-Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph"]
-"""A model: a module (a graph module is one), a function, an exported program, or a captured graph."""
+Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph", "TraceError"]
+"""A module (a graph module is one), a function, an exported program, a captured graph, or the error of a
+model that itself raises, which has the graph up to there."""
 
 
 @dataclass(frozen=True)
@@ -193,12 +195,12 @@ def traced(
         if (given := given_inputs(inputs)) is not None:
             call_arguments(given)
         return module, given
-    from fxlab.tracing import symbolic_trace
     from fxlab.tracing.bound_inputs import meta_as_cpu
+    from fxlab.tracing.symbolic_trace import traced_with_inputs
 
-    given = inputs_or_examples(inputs, module)
+    given = inputs_or_examples(inputs, module) if inputs is not None or isroutine(module) else None
     with meta_as_cpu() if for_cpu else nullcontext():
-        return symbolic_trace(module, given, dynamic=dynamic, leaf_modules=leaf_modules), given
+        return traced_with_inputs(module, given, dynamic=dynamic, leaves=leaf_modules)
 
 
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
@@ -208,7 +210,7 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
             raise TypeError(
                 f"inputs: expected what the function {original.__name__} is called with, got None."
             )
-        from fxlab.tracing import example_inputs
+        from fxlab.tracing.inputs.example_inputs import example_inputs
 
         return cast(Inputs, example_inputs(original))
     call_arguments(given := given_inputs(inputs))

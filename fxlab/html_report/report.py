@@ -44,9 +44,9 @@ from fxlab.view_model.pass_state import (
 )
 from fxlab.view_model.protocol import ExtraTable, Outputs, Tables, WrittenReport
 from fxlab.view_model.session_remarks import session_remarks
-from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
+from fxlab.view_model.session_state import changed_nodes_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
-from fxlab.view_model.wire import to_json
+from fxlab.view_model.wire import clip, to_json
 
 ANY_TWO = 9
 """Stages, the original included, of which any two can be compared. Of more, each can be compared with the
@@ -311,12 +311,11 @@ def _tables(
     more: list[ExtraTable] = []
     if outputs["state"] == "ready" and measure:
         try:
-            found = session.verdict()
+            session.verdict()
         except Exception as error:
-            more.append(_table("verdict", "Verdict", f"There is no verdict: {describe_error(error)}", None))
+            outputs["text"] = clip(f"There is no verdict: {describe_error(error)}", 600)
         else:
             outputs = outputs_state(session)
-            more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained, unchanged))
     for known in (COLLECTIVES, PATTERNS):
         if known.is_made_of(session):
@@ -333,7 +332,7 @@ def _tables(
             table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
             table["table"] = kind.table(frame, ())
             more.append(table)
-    return {"outputs": {**outputs, "isFinal": True}, "nodes": changed_nodes_state(session), "more": more}
+    return {"outputs": {**outputs, "canJudge": False}, "nodes": changed_nodes_state(session), "more": more}
 
 
 def _candidates(

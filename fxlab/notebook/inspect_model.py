@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.first_use import pd
+from fxlab.drawing.drawing import draw
 from fxlab.front_desk.sources import Model
 from fxlab.models.running.running import Inputs
 from fxlab.notebook.inspector import Inspector
 from fxlab.session.session_of import session_of
+from fxlab.tracing.report import TraceError
 
 if TYPE_CHECKING:
     from fxlab.overlays import Overlay
@@ -29,15 +32,13 @@ def inspect(
     Parameters
     ----------
     session
-        A :class:`fxlab.Session`, which is shared: actions on the screen change it; or a model, of which one
-        is made. That of a comparison (``fxlab.compare(a, b).session``) is shown side by side.
+        A :class:`fxlab.Session`, which the screen changes (of a comparison, side by side), or a model.
     inputs
-        The inputs to trace and compare a model on: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor. Left out, they are made from the configuration of the model.
+        Those to trace a model on: a mapping, a tuple or one tensor; by default made from its configuration.
     overlay
         The values to colour the graph by at first: see ``Inspector.overlay``.
     height
-        Height of the screen in CSS pixels. Left out, it follows the window of the browser.
+        In CSS pixels. Left out, it follows the window of the browser.
 
     Returns
     -------
@@ -46,8 +47,8 @@ def inspect(
 
     Raises
     ------
-    TypeError
-        If ``session`` is neither, or ``inputs`` are given with a session, which has its own.
+    TypeError, TraceError
+        If ``session`` is neither, or has inputs of its own; or if the model raises: a notebook shows where.
 
     Examples
     --------
@@ -61,7 +62,14 @@ def inspect(
     True
     >>> inspector.close()
     """
-    inspector = Inspector(session_of(session, inputs), height=height)
+    try:
+        inspector = Inspector(session_of(session, inputs), height=height)
+    except TraceError as error:
+        if error.graph_module is not None and "IPython" in sys.modules:
+            from IPython.display import display
+
+            display(draw(error, shapes=True))  # type: ignore[no-untyped-call]
+        raise
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

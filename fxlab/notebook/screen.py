@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.first_use import pd
 from fxlab.drawing.rendering.layout import lay_out
+from fxlab.html_report import report
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
@@ -328,8 +331,11 @@ class Screen(PageWidget):
 
     @answers("file", "Exporting the graph", is_slow=True)
     def _file(self, suffix: str) -> bytes:
-        if suffix not in ("pdf", "dot"):
-            raise MessageError(f"A graph is exported as pdf or dot, not {clip(suffix, 20)!r}.")
+        if suffix not in ("html", "pdf", "dot"):
+            raise MessageError(f"A graph is exported as html, pdf or dot, not {clip(suffix, 20)!r}.")
+        if suffix == "html":
+            with tempfile.TemporaryDirectory() as folder:
+                return report(self.session, Path(folder, "report.html")).read_bytes()
         dot = self._drawn.dot
         return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fxlab.operators.results import casts as casts
     from fxlab.operators.results import filled_with as filled_with
     from fxlab.operators.results import moves_elements as moves_elements
-    from fxlab.operators.results import reshapes as reshapes
     from fxlab.operators.results import rounds as rounds
     from fxlab.operators.results import takes_any_strides as takes_any_strides
     from fxlab.operators.results import takes_steps as takes_steps

@@ -18,12 +18,6 @@ MOVES = frozenset({
 })  # fmt: skip
 """Operators other than views that return elements of their first argument, or zeros."""
 
-RESHAPES = frozenset({
-    "view", "_unsafe_view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel", "squeeze",
-    "unsqueeze", "alias", "detach", "contiguous", "clone",
-})  # fmt: skip
-"""Operators that return all elements of their first argument in their order, as views or as copies."""
-
 NO_ELEMENTS = frozenset({
     "conj", "adjoint", "mH", "matrix_H", "imag", "real", "view_as_complex", "view_as_real", "as_strided",
     "slice_inverse", "coalesce", "slice_scatter",
@@ -65,14 +59,6 @@ def moves_elements(node: Node) -> bool:
     name = operator.computes.removesuffix("_copy")
     has_none = name.startswith("_") or name.endswith("indices") or name in NO_ELEMENTS | CASTS.keys()
     return operator.computes in MOVES or (_is_view(operator) and not has_none)
-
-
-def reshapes(node: Node) -> bool:
-    """Tell whether a call's result holds all elements of its first argument, in their order."""
-    operator = operator_of(node)
-    if operator is None or any(isinstance(value, torch.dtype) for value in _values(node)):
-        return False  # a view with a dtype reads other numbers from the same bits
-    return operator.computes in RESHAPES
 
 
 def casts(node: Node) -> bool:

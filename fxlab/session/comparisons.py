@@ -97,7 +97,8 @@ class Comparisons:
         def compare() -> tuple[pd.DataFrame, Verdict | None]:
             comparison = reference.compare(stage)
             self._latest = stack, comparison
-            return comparison.table, comparison.known_verdict()
+            known = comparison.known_verdict()
+            return comparison.table, known and reference.on_every_number(known, stage)
 
         return self.remembered_of_run("outputs", stack, compare)
 
@@ -118,7 +119,10 @@ class Comparisons:
         if variants is False and not gradients:
             reference, latest = self.reference_on(inputs, failure), self._latest
             if latest is not None and (latest[0], latest[1].settings) == (stack, NumericSettings.now()):
-                return self.remembered_of_run("verdict", stack, latest[1].verdict)
+                found = latest[1]
+                return self.remembered_of_run(
+                    "verdict", stack, lambda: reference.on_every_number(found.verdict(), stage)
+                )
             return self.remembered_of_run("verdict", stack, lambda: reference.verdict(stage))
         asked = self._new_reference(inputs, failure, variants=variants, gradients=gradients)
         if variants is not False:

@@ -16,10 +16,7 @@ from fxlab.tracing.model_code.attributes import attribute_of
 
 
 def assemble(
-    model: nn.Module,
-    graph: Graph,
-    constants: Mapping[str, torch.Tensor],
-    branches: Mapping[str, GraphModule],
+    model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tensor], branches: Mapping[str, GraphModule]
 ) -> GraphModule:
     """Return a graph module that holds the parts of a model that a graph uses.
 

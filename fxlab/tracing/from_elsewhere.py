@@ -19,6 +19,7 @@ from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
 from fxlab.tracing.model_code.attributes import refuse_torch_script
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.torch_private import FakeTensor
 
 
@@ -32,6 +33,8 @@ def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs 
         return model.graph_module, model.inputs
     if isinstance(graph := getattr(model, "gm", None), GraphModule) and hasattr(model, "state_fqns"):
         return of_flat_step(graph, model), None
+    if isinstance(model, TraceError) and model.graph_module is not None:
+        return model.graph_module, None
     refuse_torch_script(model, name)
     if isinstance(model, ExportedProgram):
         return of_program(model)

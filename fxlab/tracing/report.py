@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch.fx import GraphModule
+
+from fxlab.base.author_frames import error_words, stretches
 from fxlab.base.first_use import pd
 from fxlab.tracing.findings import Finding, Found
 
@@ -14,6 +17,8 @@ FIXED = "fixed shapes"
 REAL = "real inputs"
 EXPORTED = "an exported program"
 CAPTURED = "a graph of torch.compile"
+_MOST_SHOWN = 8
+"""Lines of a model's and a person's code that a notebook shows, the innermost ones."""
 
 
 class TraceError(RuntimeError):
@@ -31,6 +36,13 @@ class TraceError(RuntimeError):
 
     code = "other"
     """Tells causes apart, for programs and tests; it stays when the words are improved."""
+    graph_module: GraphModule | None = None
+    """Of a model that itself raises, the graph up to the call that failed, which is its last node."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the lines of the model and of the person, then the words."""
+        groups = [group.text for group in stretches(self) if group.is_author and group.frames]
+        return [*groups[-_MOST_SHOWN:], error_words(self), *getattr(self, "__notes__", ())]
 
 
 class TraceWarning(UserWarning):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -23,8 +24,10 @@ from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
+from fxlab.tracing.failed_calls import FailedRun
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.inputs.example_inputs import example_inputs
+from fxlab.tracing.inputs.example_inputs import candidate_inputs
+from fxlab.tracing.inputs.input_trials import first_that_runs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.messages import Step, first_line, placed_line, torch_logs_silent, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, is_function, traceable
@@ -35,17 +38,17 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
-from fxlab.tracing.recording.run import RecordingState
-from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, TraceStrategy, record_on
+from fxlab.tracing.recording.run import RecordingState, TraceStrategy
+from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.torch_private import require_all
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
-    check_against_eager,
+    check_given,
+    check_others,
     check_second_run,
-    require_as_compared,
 )
 from fxlab.tracing.verification.eager import EagerReference
 from fxlab.tracing.verification.size_guards import guard_sizes
@@ -118,20 +121,47 @@ def symbolic_trace(
     >>> traced(torch.randn(7, 4)).shape
     torch.Size([7, 8])
     """
+    return traced_with_inputs(model, inputs, input_names, dynamic, leaf_modules, check)[0]
+
+
+def traced_with_inputs(
+    model: Any,
+    inputs: Any,
+    input_names: Any = None,
+    dynamic: bool = True,
+    leaves: Any = (),
+    check: bool = True,
+) -> tuple[GraphModule, Inputs]:
+    """Do as :func:`symbolic_trace`, and return the inputs as well.
+
+    Of inputs that are made, the most likely ones are traced at once; others are tried if that fails.
+    """
     require_all()
     inputs = given_inputs(inputs)
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
-    model, leaves = traceable(model), LeafModules(leaf_modules)
+    model, leaves = traceable(model), LeafModules(leaves)
     require_bool(dynamic, "dynamic")
     require_bool(check, "check")
     leaves.require_known(model)
-    given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
-    bound = bound_arguments(model, given)
-    settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
-    with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
-        return _Pipeline(model, around, bound, leaves, check, not_run_after).climb_down(dynamic, interrupted)
+    names = None if input_names is None else names_in(input_names, "input_names")
+    candidates = candidate_inputs(model, input_names=names) if inputs is None else _some_of(inputs, names)
+
+    def trace(given: Inputs) -> tuple[GraphModule, Inputs]:
+        bound = bound_arguments(model, given)
+        settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
+        with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
+            pipeline = _Pipeline(model, around, bound, leaves, check, not_run_after)
+            return pipeline.climb_down(dynamic, interrupted), given
+
+    first = next(candidates)
+    try:
+        return trace(first)
+    except TraceError:
+        if (found := first_that_runs(model, chain([first], candidates))) is first:
+            raise
+    return trace(found)
 
 
 _CALLS_PER_MODULE = 8
@@ -142,7 +172,6 @@ _CALLS_PER_MODULE = 8
 class _Traced:
     """The result of the pipeline on a rung."""
 
-    rung: TraceStrategy
     run: RecordingState
     module: GraphModule
     findings: tuple[Finding, ...]
@@ -185,9 +214,9 @@ class _Pipeline:
         self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
         self._eager = EagerReference(model, arguments, has_data=self._has_data, around=around)
-        self._check = check
+        self._check, self._compares = check, check and self._has_data
         # A stand-in for ones has to be compared on the given ones.
-        self._ones = SizesOfOne(arguments) if check and self._has_data else None
+        self._ones = SizesOfOne(arguments) if self._compares else None
         self._gradients = True
         self._hides_fakes = False
         self._follows_heights = True
@@ -246,63 +275,70 @@ class _Pipeline:
 
     def _traced_on(self, rung: TraceStrategy) -> _Traced:
         run, eager = self._recorded(rung)
-        rung = replace(rung, data_state=run.data_state, opens_hooked=run.opens_hooked)
-        nodes = run.nodes() if run.mode_reads.places else {}
+        reads = run.mode_reads
+        nodes = run.nodes() if reads.places and not reads.gives_numbers else {}
         with eager.only_run(), only_new_garbage():
             recorded = run.recording
             module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
             if extra := tuple(argument.name for argument in self._arguments if argument.is_extra):
                 module.meta[KEYWORD_ORDER] = extra
-            findings = [*run.recording.findings, *self._compare(module, run, eager)]
-            findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
-            require_as_compared(eager, module)
+            findings = [*run.recording.findings, *self._compared(module, run, eager)]
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
-        return _Traced(rung, run, module, tuple(findings), reasons, nodes, eager)
+        return _Traced(run, module, tuple(findings), reasons, nodes, eager)
 
     def _recorded(self, rung: TraceStrategy) -> tuple[RecordingState, EagerReference]:
         """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
 
         One that cannot be recorded without gradients is recorded with them, and refuses to run without.
         """
-        run = self._record(rung, self._gradients)
+        run = self._record(replace(rung, gradients=self._gradients))
         if GRADIENTS not in run.setting_reads.held:
             return run, self._eager
-        if run.gradients and not torch.is_grad_enabled():
+        if run.rung.gradients and not torch.is_grad_enabled():
             try:
-                run = self._record(rung, gradients=False)
+                run = self._record(replace(rung, gradients=False))
             except Exception as error:  # the model's own code runs here, and may raise anything
                 run.recording.findings.append(Found.NEEDS_GRADIENTS(GRADIENTS, error=first_line(error)))
-        return run, self._eager.with_gradients(run.gradients)
+        return run, self._eager.with_gradients(run.rung.gradients)
 
-    def _record(
-        self,
-        rung: TraceStrategy,
-        gradients: bool,
-        training: bool | None = None,
-        expected: RecordedNodes | None = None,
-    ) -> RecordingState:
-        return record_on(
-            rung,
-            self._model,
-            self._around,
-            self._arguments,
-            self._leaves,
-            gradients=gradients,
-            training=training,
-            expected=expected,
-        )
+    def _record(self, rung: TraceStrategy) -> RecordingState:
+        return record_on(rung, self._model, self._around, self._arguments, self._leaves)
 
-    def _compare(self, module: GraphModule, run: RecordingState, eager: EagerReference) -> list[Finding]:
-        """Compare a graph with the model, if there is data and the caller wants to."""
-        if not self._check or not self._has_data:
-            why = "the model has no data" if self._check else "check=False"
-            return [Found.NOT_COMPARED("the model", reason=why)]
+    def _compared(self, module: GraphModule, run: RecordingState, eager: EagerReference) -> list[Finding]:
+        """Put guards on sizes into a graph, and compare it with the model if there is data and it is wanted.
+
+        The given inputs come last, as the graph is to be compared with all its guards.
+        """
+
+        def guarded() -> list[Finding]:
+            found = guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
+            reads = run.mode_reads
+            return found + (require_modes(module, self._model, reads) if reads.gives_numbers else [])
+
+        if not self._compares:
+            guards = guarded()
+            return [*self._compared_as_it_is(module, eager), *guards]
         computes = run.fakes.has_data or run.real is not None
-        findings = check_against_eager(eager, module, run.fakes, on_other_data=computes)
+        try:
+            others = check_others(eager, module, run.fakes, on_other_data=computes)
+            guards = guarded()
+        except TraceError:
+            self._compared_as_it_is(module, eager)  # says more, if the graph is wrong there as well
+            raise
+        findings = [*self._compared_as_it_is(module, eager), *others]
         if any(finding.kind == "attribute" for finding in run.recording.findings):
             findings += check_second_run(eager, module)
-        return findings
+        return [*findings, *guards]
+
+    def _compared_as_it_is(self, module: GraphModule, eager: EagerReference) -> list[Finding]:
+        """Compare a graph that is complete with the model on the given inputs, if it is to be compared."""
+        module.graph.lint()
+        module.recompile()
+        if self._compares:
+            return check_given(eager, module)
+        why = "the model has no data" if self._check else "check=False"
+        return [Found.NOT_COMPARED("the model", reason=why)]
 
     def _with_parts_whole(self, failure: Exception | None, reasons: list[Reason]) -> _Traced:
         """Keep those parts whole that cannot be recorded, or not for other sizes or data."""
@@ -331,21 +367,23 @@ class _Pipeline:
         """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
         reads = traced.run.mode_reads
         modes = reads.modes_read
-        if not modes or (len(modes) == 1 and self._is_same(traced, training=True not in modes)):
+        if reads.gives_numbers or not modes:
+            return []
+        if len(modes) == 1 and self._is_same(traced, training=True not in modes):
             return []
         findings = require_modes(traced.module, self._model, reads)
-        require_as_compared(traced.eager, traced.module)
+        self._compared_as_it_is(traced.module, traced.eager)
         return findings
 
     def _is_same(self, traced: _Traced, training: bool) -> bool:
         """Tell whether the same is recorded in training, or in evaluation mode."""
+        if traced.run.rung.is_real:
+            return False
         try:
-            return not traced.rung.is_real and (
-                self._record(traced.rung, traced.run.gradients, training, traced.nodes).nodes()
-                == traced.nodes
-            )
+            run = self._record(replace(traced.run.rung, training=training, expected=traced.nodes))
         except Exception:  # the model's own code runs here, and may raise anything
             return False
+        return run.nodes() == traced.nodes
 
     def _runs_without_gradients_only(self) -> bool:
         """Tell whether the model, as FlexAttention on a CPU, raises with gradients and runs without."""
@@ -364,7 +402,9 @@ class _Pipeline:
         own = self._eager.why_not(given) if self._has_data else None
         if own is not None:
             message = placed_line(own)
-            raise Obstacle.MODEL_RAISES(model=model, error=type(own).__name__, message=message) from own
+            error = Obstacle.MODEL_RAISES(model=model, error=type(own).__name__, message=message)
+            self._put_graph_into(error, own)
+            raise error from own
         if isinstance(failure, TraceError):
             raise failure
         if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):
@@ -373,16 +413,24 @@ class _Pipeline:
         raised = type(failure).__name__
         raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
 
+    def _put_graph_into(self, error: TraceError, own: Exception) -> None:
+        """Record the model up to the call that raises; on data, if that decides."""
+        for rung in FIXED_LADDER:
+            failed = FailedRun(self._model)
+            with suppress(Exception):  # of the model, once more
+                self._record(replace(rung, on_failure=failed, gradients=self._gradients))
+            if type(failed.error) is type(own):
+                failed.put_into(error)
+                return
 
-def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) -> Any:
-    """Return inputs to call a model with: made for it, or those that were given, or some of these."""
-    if inputs is None:
-        return example_inputs(model, input_names=names)
+
+def _some_of(inputs: Any, names: tuple[str, ...] | None) -> Iterator[Any]:
+    """Return the inputs that were given, or some of these."""
     if names is None:
-        return inputs
+        return iter([inputs])
     if not isinstance(inputs, Mapping) or not set(names) <= inputs.keys():
         raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
-    return {name: inputs[name] for name in names}
+    return iter([{name: inputs[name] for name in names}])
 
 
 def _require_over(kept: list[TensorKeptError]) -> None:
@@ -395,7 +443,7 @@ def _require_over(kept: list[TensorKeptError]) -> None:
 def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphModule:
     """Return a graph module with its report; warn if it is specialised."""
     report = TraceReport(
-        traced.rung.name,
+        traced.run.rung.name,
         (*traced.findings, *more, *_closed_modules(traced.module)),
         tuple(f"{step.rung}: {step.cause}" for step in steps),
         tuple(f"{step.rung}: {step.raw}" for step in steps),

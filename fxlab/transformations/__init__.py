@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from fxlab.transformations.base import Transformation as Transformation
     from fxlab.transformations.composition import compose as compose
     from fxlab.transformations.foreign.from_callable import from_callable as from_callable
-    from fxlab.transformations.passes import *  # noqa: F403
     from fxlab.transformations.patterns.example import pattern_of as pattern_of
     from fxlab.transformations.patterns.from_pattern import find_matches as find_matches
     from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern

@@ -16,6 +16,8 @@ from fxlab.base.torch_private import pytree
 
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
+RAISED = "raised"
+"""The key in ``node.meta`` of the error of the call that failed, in the graph of a model that raises."""
 
 Path = tuple[Any, ...]
 """The keys, indices and attributes that lead from a value to a tensor inside."""

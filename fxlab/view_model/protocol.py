@@ -55,22 +55,15 @@ class Table(TypedDict):
     chart: NotRequired[Chart]
 
 
-class Judgement(TypedDict):
-    agrees: bool
-    text: str
-
-
 class Outputs(TypedDict):
     state: Progress
     text: str
+    """The verdict in a sentence, with what was compared; or why there is none."""
     table: Table | None
     agrees: NotRequired[bool | None]
-    """Of the verdict; null as long as there is none."""
-    isSettled: NotRequired[bool]
-    """There is a verdict, so that there is nothing to ask."""
-    isFinal: NotRequired[bool]
-    """There is no kernel to ask."""
-    judgement: NotRequired[Judgement | None]
+    """Of the verdict; null as long as there is none, and where nothing could be compared."""
+    canJudge: NotRequired[bool]
+    """There is no verdict yet, and a kernel to ask for it."""
 
 
 class ChangedNodes(TypedDict):

@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from fxlab.session import Session
-from fxlab.tracing import GraphBreak
+from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.tracing.findings import Finding
 from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE, TraceReport
 from fxlab.view_model.protocol import Remark, Remarks

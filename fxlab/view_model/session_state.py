@@ -7,11 +7,9 @@ from fxlab.session import Session
 from fxlab.session.comparisons import NothingToRunError
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks_of
-from fxlab.validation import Status
-from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.view_model.pass_state import describe_error, readable_name
-from fxlab.view_model.protocol import ChangedNodes, Judgement, Outputs, Progress
-from fxlab.view_model.table_state import output_state, table_state
+from fxlab.view_model.protocol import ChangedNodes, Outputs, Progress
+from fxlab.view_model.table_state import agrees, output_state, table_state, verdict_text
 from fxlab.view_model.wire import clip
 
 NO_PASS_IS_ON: Outputs = {
@@ -28,12 +26,8 @@ def outputs_state(session: Session) -> Outputs:
     try:
         found = session._internals.known_verdict()
         if found is not None and not found.outputs:  # proved without a run
-            return {"state": "none", "text": judgement_state(found)["text"], "table": None}
-        shown = output_state(session._internals.compare_outputs(), found)
-        # The text already tells the result of comparing bits.
-        if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
-            shown["judgement"] = judgement_state(found)
-        return shown
+            return {"state": "ready", "text": verdict_text(found), "table": None, "agrees": agrees(found)}
+        return output_state(session._internals.compare_outputs(), found)
     except Exception as error:
         state: Progress = "none" if isinstance(error, NothingToRunError) else "failed"
         # A ValueError of fxlab's own explains the failure itself.
@@ -54,12 +48,6 @@ def changed_nodes_state(session: Session) -> ChangedNodes:
     shown.insert(0, "changed_by", words)
     on = [f"{readable_name(p)}: {clip(str(session.changes(p)), 300)}." for p in session.applied]
     return {"table": table_state(shown, "Node"), "text": "\n".join(on) or NO_PASS_IS_ON["text"]}
-
-
-def judgement_state(found: Verdict) -> Judgement:
-    """Describe a verdict in a line."""
-    words = str(found)
-    return {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
 
 
 def model_name(session: Session) -> str:

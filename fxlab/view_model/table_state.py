@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.base.units import counted, with_unit
+from fxlab.base.units import counted, listed, with_unit
 from fxlab.validation import Status, Verdict
 from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.pattern_picture import PatternPicture
@@ -35,9 +35,10 @@ _TITLES = {name: name.replace("_", " ").strip().capitalize() for name in _NAMED_
     "function_error": "Error in float64", "new_values_error": "Explained by rounding",
     "hidden": "A mistake could hide below", "accumulated": "Error so far", "introduced": "Introduced here",
     "max_accumulated": "max |Δ| so far", "max_introduced": "max |Δ| introduced", "original": "Compared with",
-    "differs": "Differs in", "flops": "FLOPs", "ratio_low": "From", "ratio_high": "To", "low": "From",
-    "high": "To", "interval": "Interval at 95 %", "n": "Of", "looked_at": "Open", "tried": "Tried at",
-    "nearest": "Came furthest", "place": "Registered at", "live": "Alive",
+    "differs": "Differs in", "flops": "FLOPs", "ratio_low": "Ratio at least", "ratio_high": "Ratio at most",
+    "low": "At least", "high": "At most", "interval": "Interval at 95 %", "n": "Of",
+    "looked_at": "Open", "tried": "Tried at", "nearest": "Came furthest",
+    "place": "Registered at", "live": "Alive",
 }  # fmt: skip
 _KINDS: dict[str, ColumnKind] = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
@@ -46,8 +47,12 @@ _KINDS: dict[str, ColumnKind] = {
     "live": "bytes", "made": "bytes", "freed": "bytes", **dict.fromkeys(MEMORY.values(), "bytes"),
 }  # fmt: skip
 """How columns are written that are not told by their values."""
+_JUDGED = (
+    "status", "reason", "transformed_error", "own_error", "function_error", "new_values_error", "hidden",
+)  # fmt: skip
+"""Columns of a verdict's table that stand before those of the differences."""
 _ORDER = (
-    "status", "same_bits", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff",
+    *_JUDGED, "same_bits", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff",
     "cosine_similarity", "worst_index", "mismatched", "elements", "compared", "nan_inf_disagreement", "shape",
     "dtype", "note",
 )  # fmt: skip
@@ -69,34 +74,37 @@ def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
     """Describe a table of output differences, in the words of the verdict as far as there is one."""
     frame = frame.drop(columns="allclose")
     if verdict is not None:
-        statuses = {path: str(judgement.status) for path, judgement in verdict.outputs.items()}
-        frame = frame.assign(status=frame.index.map(statuses))
+        judged = verdict.table[[*_JUDGED]].dropna(axis="columns", how="all")
+        frame = judged.reindex(frame.index).join(frame)
     order = [name for name in _ORDER if name in frame]
     if "note" in order and not frame["note"].astype(str).str.strip().any():
         order.remove("note")
     return {
         "state": "ready",
-        "agrees": None if verdict is None else verdict.agrees,
-        "judgement": None,
-        "isSettled": verdict is not None,
-        "text": _words(frame, verdict),
+        "agrees": None if verdict is None else agrees(verdict),
+        "canJudge": verdict is None,
+        "text": _unjudged(frame) if verdict is None else verdict_text(verdict),
         "table": table_state(frame[order], "Output"),
     }
 
 
-def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
+def agrees(verdict: Verdict) -> bool | None:
+    """Tell whether a verdict agrees; ``None`` where nothing could be compared."""
+    return None if verdict.status is Status.NOTHING_COMPARED else verdict.agrees
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return a verdict as a sentence, and what was compared."""
+    words = str(verdict)
+    compared = f" Compared: {listed(verdict.outputs)} ({counted(verdict.compared, 'element')})."
+    return clip(f"{words[:1].upper()}{words[1:]}.{compared if verdict.compared else ''}", 600)
+
+
+def _unjudged(frame: pd.DataFrame) -> str:
     different = frame[~frame["same_bits"].astype(bool)]
-    # A difference may be one of the call, and of no number.
-    is_told = verdict is not None and (
-        verdict.status in (Status.SAME_BITS, Status.NOTHING_COMPARED) or different.empty
-    )
-    if is_told:
-        words = str(verdict)
-        return clip(f"{words[:1].upper()}{words[1:]}.", 600)
     largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
     size = f"max |Δ| {with_unit(float(largest))}" if pd.notna(largest) else "non-numeric differences"
-    status = "" if verdict is None else f" ({verdict.status})"
-    return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
+    return f"Not judged yet: bits differ in {len(different)} of {counted(len(frame), 'tensor')}, {size}."
 
 
 def _kind(column: pd.Series[Any]) -> ColumnKind:

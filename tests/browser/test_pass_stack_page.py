@@ -102,25 +102,6 @@ def test_a_pass_is_moved_with_the_keyboard_and_keeps_the_focus(page: LabPage, in
     order(inspector, "Remove dead code", "Change true div to mul by inverse")
 
 
-def test_a_pass_is_dragged_to_another_place(page: LabPage, inspector: Locator) -> None:
-    mouse = page.page.mouse
-    held, target = (
-        grip(inspector, "Change true div").bounding_box(),
-        grip(inspector, "Remove dead").bounding_box(),
-    )
-    assert held is not None
-    assert target is not None
-    mouse.move(held["x"] + 8, held["y"] + 8)
-    mouse.down()
-    mouse.move(target["x"] + 8, target["y"] + 90, steps=6)
-    expect(inspector.locator(".fxi-drop-below")).to_have_count(1)
-    page.screenshot("stack-dragging", inspector)
-    mouse.up()
-    page.settle(inspector)
-    order(inspector, "Remove dead code", "Change true div to mul by inverse")
-    expect(inspector.locator(".fxi-drop-below, .fxi-dragged")).to_have_count(0)
-
-
 def test_a_pass_is_moved_and_removed_by_clicks(page: LabPage, inspector: Locator) -> None:
     inspector.get_by_role("button", name="Remove dead code", exact=True).click()
     tools = inspector.get_by_role("group", name="Place of Remove dead code")

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from accessibility import violations
 from blocks_page import (
     MERGED_NODES,
     NODES,
     box,
-    cut_off,
     has_nodes,
     is_on,
     open_blocks,
-    open_passes,
     put_back,
     switch,
 )
@@ -136,37 +133,3 @@ def test_a_preview_comes_back_to_two_stages_side_by_side(page: LabPage, inspecto
     page.settle(inspector)
     expect(inspector.get_by_role("application")).to_have_count(2)
     expect(inspector.get_by_role("group", name="2. Change true div", exact=False)).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    "theme",
-    [
-        "JupyterLab Dark",
-        pytest.param("JupyterLab Light", marks=pytest.mark.weekly),
-        pytest.param("JupyterLab Dark High Contrast", marks=pytest.mark.weekly),
-    ],
-)
-def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
-    page.set_theme(theme)
-    preview(page, inspector)
-    page.screenshot(f"preview-{theme.lower().replace(' ', '-')}", inspector)
-    found = violations(page.page, ".fxlab-inspector", without=("landmark-unique",))
-    page.set_theme("JupyterLab Light")
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    "width", [520, pytest.param(700, marks=pytest.mark.weekly), pytest.param(1000, marks=pytest.mark.weekly)]
-)
-def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
-    whole = page.page.viewport_size
-    assert whole is not None
-    page.page.set_viewport_size({"width": width, "height": 900})
-    page.page.wait_for_timeout(300)
-    open_passes(inspector)
-    preview(page, inspector)
-    page.screenshot(f"preview-{width}", inspector)
-    found = cut_off(inspector)
-    page.page.set_viewport_size(whole)
-    page.page.wait_for_timeout(300)
-    assert found == []

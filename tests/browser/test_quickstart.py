@@ -97,30 +97,3 @@ def test_the_pass_that_the_notebook_names_is_in_sight_on_a_small_screen(page: La
     finally:
         assert size is not None
         page.page.set_viewport_size(size)
-
-
-def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Locator) -> None:
-    switch(bert, "Breaks").click()
-    expect(bert.get_by_text("something went wrong halfway").first).to_be_visible(timeout=30_000)
-    expect(switch(bert, "Breaks")).to_have_attribute("aria-checked", "false")
-    expect(bert.locator(".fxi-header").get_by_text("350 nodes")).to_be_visible()
-    page.screenshot("breaks", bert)
-
-
-def test_a_click_on_a_node_shows_its_details(page: LabPage, bert: Locator) -> None:
-    bert.get_by_role("button", name="Show all of the graph").click()
-    page.settle(bert)
-    bert.locator(".fxi-layer svg .fx-op", has_text="word_embeddings").first.click()
-    details = bert.locator(".fxi-details")
-    expect(details).to_contain_text("embeddings.word_embeddings")
-    expect(details).to_contain_text("(2, 12, 768)")
-    expect(details).to_contain_text("modeling_bert.py")
-    page.screenshot("node-details", bert)
-
-
-def test_it_follows_the_dark_theme(page: LabPage, bert: Locator) -> None:
-    switch(bert, "Merge linears").click()
-    page.settle(bert)
-    light, dark = page.brightness_by_theme(bert, "")
-    assert light > 200
-    assert dark < 80

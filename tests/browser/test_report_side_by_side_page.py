@@ -201,13 +201,6 @@ def test_stages_stand_in_a_row_that_is_kept_in_the_address(page: Page) -> None:
     assert chosen[0]
     assert chosen[1]
     assert chosen[0]["y"] == pytest.approx(chosen[1]["y"], abs=1)
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("combobox", name="Colour by").select_option("From a file …")
-    table = b"node,latency\nblocks_2_query,1\nblocks_2_key,3\nquery_key_merged_2,4\n"
-    chooser.value.set_files({"name": "device.csv", "mimeType": "text/csv", "buffer": table})
-    settle(page)
-    expect(page.get_by_role("combobox", name="Colour by")).to_have_value("latency")
-    expect(page.locator(".fxi-layer .node.fxi-heat.fxi-selected")).to_have_count(4)
     page.reload()
     settle(page)
     expect(heads).to_have_count(3)

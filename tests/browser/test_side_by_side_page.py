@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
-from accessibility import violations
-from blocks_page import box, cut_off, open_blocks, put_back, switch
+from blocks_page import box, open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -222,46 +221,3 @@ def test_one_is_left_when_the_pass_is_switched_off_or_one_graph_is_asked_for(
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     expect(inspector.get_by_role("application")).to_have_count(1)
-
-
-@pytest.mark.parametrize(
-    "theme",
-    [
-        pytest.param("JupyterLab Light", marks=pytest.mark.weekly),
-        pytest.param("JupyterLab Dark", marks=pytest.mark.weekly),
-        "JupyterLab Dark High Contrast",
-    ],
-)
-def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
-    page.set_theme(theme)
-    find(page, inspector, "query_key_merged_2")
-    page.screenshot(f"beside-{theme.lower().replace(' ', '-')}", inspector)
-    found = violations(page.page, ".fxlab-inspector", without=("landmark-unique",))
-    page.set_theme("JupyterLab Light")
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    ("width", "stacked"), [(1000, False), pytest.param(700, False, marks=pytest.mark.weekly), (520, True)]
-)
-def test_there_is_room_for_both_in_a_window_of_any_width(
-    page: LabPage, inspector: Locator, width: int, stacked: bool
-) -> None:
-    whole = page.page.viewport_size
-    assert whole is not None
-    page.page.set_viewport_size({"width": width, "height": 1000})
-    page.page.wait_for_timeout(300)
-    find(page, inspector, "query_key_merged_2")
-    page.screenshot(f"beside-{width}", inspector)
-    areas = [side.get_by_role("application").bounding_box() for side in (before(inspector), after(inspector))]
-    found = cut_off(inspector)
-    page.page.set_viewport_size(whole)
-    page.page.wait_for_timeout(300)
-    left, right = areas
-    assert left is not None
-    assert right is not None
-    assert (left["y"] + left["height"] <= right["y"]) == stacked
-    for area in (left, right):
-        assert area["width"] > 200
-        assert area["height"] > 150
-    assert found == []

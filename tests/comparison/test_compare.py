@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import itertools
 import json
 import warnings
 
@@ -15,7 +14,6 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import fxlab
-from fxlab.comparison.compare import session_of_models
 from fxlab.graphs.lineage import is_made_of
 from fxlab.graphs.matching import match_nodes
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
@@ -615,42 +613,17 @@ def test_the_order_of_the_last_of_many_elements_counts():
     torch.testing.assert_close(ours.flat, -negative.flat)
 
 
-def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, tmp_path):
-    ports = Port(model).eval(), Port(model, "gelu").eval(), copy.deepcopy(model)
-    session = session_of_models((model, *ports), {"ids": IDS})
+def test_two_models_stand_side_by_side_with_one_name_for_one_value(model):
+    session = fxlab.compare(model, Port(model, "gelu").eval(), {"ids": IDS}).session
     inspector = fxlab.inspect(session)
-    assert [pass_.name for pass_ in session.applied] == ["candidate", "candidate 2", "candidate 3"]
-    assert inspector.panes == [0, 1, 2, 3]
+    assert inspector.panes == [0, 1]
     inspector.close()
-    reference, right, wrong, same = session.stages
-    names = [{node.name for node in stage.graph.nodes} for stage in session.stages]
-    for stage, other in itertools.combinations(session.stages, 2):
-        pairs = match_nodes(stage, other)
-        assert all(before.name == node.name for node, before in pairs.originals.items())
-        both = names[session.stages.index(stage)] & names[session.stages.index(other)]
-        assert both == {node.name for node in pairs.originals}  # one name, one value
-    assert "gelu_2" in session.applied[1].description
-    changed = fxlab.graph_diff(right, wrong)["change"]
-    assert any("gelu_2" in name for name in changed.index)
-    assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
-    assert fxlab.graph_diff(reference, same).empty
-    assert fxlab.report(session, tmp_path / "all.html", measure=False).exists()
-
-
-def test_programs_stand_beside_models_and_recorded_runs_beside_one(model, tmp_path):
-    port = Port(model).eval()
-    program = torch.export.export(port, (IDS,))
-    session = session_of_models((model, port, program), {"ids": IDS})
-    assert session.applied.names == ("candidate", "candidate 2")
-    run = fxlab.runs.record_run(model, (IDS,), tmp_path / "model.run")
-    with pytest.raises(TypeError, match="recorded run stands beside one model"):
-        session_of_models((model, run, port), {"ids": IDS})
-
-
-def test_as_many_models_are_compared_as_have_a_place(model):
-    for models in ((model,), (model,) * 7):
-        with pytest.raises(ValueError, match="two to 6 models"):
-            session_of_models(models, {"ids": IDS})
+    reference, port = session.stages
+    pairs = match_nodes(reference, port)
+    assert all(before.name == node.name for node, before in pairs.originals.items())
+    both = {node.name for node in reference.graph.nodes} & {node.name for node in port.graph.nodes}
+    assert both == {node.name for node in pairs.originals}
+    assert "gelu_2" in session.applied[0].description
 
 
 def test_a_step_is_not_measured_against_another_that_happens_to_be_as_large():

@@ -72,7 +72,7 @@ def test_tokens_on_their_way_to_an_embedding_are_the_main_path() -> None:
     def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
         return self.table[ids.view(-1)] + self.table[ids.clone().flatten()]
 
-    assert set(kinds_of(traced(forward, IDS)).values()) <= {"sizes", "guards"}
+    assert set(kinds_of(traced(forward, IDS)).values()) <= {"sizes", "checks"}
 
 
 def test_what_leads_to_an_output_is_what_the_model_computes() -> None:
@@ -108,7 +108,7 @@ def test_whole_numbers_that_are_data_stay_on_the_main_path(forward: Callable[...
     for node in graph_module.graph.nodes:
         if reached.intersection(node.all_input_nodes):
             reached.add(node)
-    assert {kinds.get(node.name) for node in reached} <= {None, "sizes", "guards"}
+    assert {kinds.get(node.name) for node in reached} <= {None, "sizes", "checks"}
     assert len(reached) > 3
 
 
@@ -154,7 +154,7 @@ def test_decisions_on_data_and_random_numbers_are_no_bookkeeping() -> None:
     graph_module = traced(forward, {"x": torch.ones(2, 3)})
     kinds = kinds_of(graph_module)
     assert "rand" in {node.name for node in graph_module.graph.nodes}
-    assert set(kinds.values()) == {"sizes", "guards"}
+    assert set(kinds.values()) == {"sizes", "checks"}
 
 
 def test_small_integers_may_be_quantized_weights_and_a_table_of_floats_is_one() -> None:
@@ -178,7 +178,7 @@ def test_checks_and_what_only_they_ask() -> None:
     graph.call_function(print, (x,))
     graph.output(graph.call_function(operator.mul, (x, 2)))
     kinds = kinds_of(fx.GraphModule(nn.Module(), graph))
-    assert kinds == {"sum_1": "guards", "gt": "guards", "_assert": "guards"}
+    assert kinds == {"sum_1": "checks", "gt": "checks", "_assert": "checks"}
 
 
 def test_without_results_sizes_are_known_by_what_is_called() -> None:
@@ -223,7 +223,7 @@ def test_what_is_made_of_one_input_is_drawn_with_it() -> None:
     boxes = make_boxes(view, {}, ())
     served = [group.path for group in hierarchy.groups.values() if group.kind == "bookkeeping"]
     assert "#x" in served, "its sizes, and the checks of all inputs"
-    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes, 3 guards")
+    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 size reads, 3 checks")
     assert "#" in served, "a mask of two inputs is a box"
     assert title_of(hierarchy.groups["#"]).startswith("mask")
     ends = {(edge.source.id, edge.target.id) for edge in view.edges}
@@ -241,7 +241,7 @@ def test_a_mask_of_one_input_has_no_box_of_its_own() -> None:
     graph_module = fxlab.symbolic_trace(Model(), (torch.ones(3, 4), torch.ones(3, dtype=torch.int64)))
     hierarchy = build_hierarchy(graph_module)
     view = View(hierarchy)
-    assert "mask of 2" in make_boxes(view, {}, ())[boxes_of(view)["keep"]].lines[0]
+    assert "mask of 2 nodes" in make_boxes(view, {}, ())[boxes_of(view)["keep"]].lines[0]
     assert boxes_of(view)["eq"] == boxes_of(view)["keep"]
     assert (boxes_of(view)["keep"], boxes_of(view)["masked_fill"]) in {
         (e.source.id, e.target.id) for e in view.edges
@@ -261,7 +261,7 @@ def test_closed_bookkeeping_draws_no_lines_of_sizes(bert_with_cache: fx.GraphMod
     hierarchy = build_hierarchy(bert_with_cache)
     closed = View(hierarchy)
     kinds = {leaf.bookkeeping for leaf in hierarchy.groups["#input_ids"].children}
-    assert {"sizes", "guards"} <= kinds
+    assert {"sizes", "checks"} <= kinds
     drawn = {source.name for edge in closed.edges for source in edge.leaves}
     assert "input_ids" in drawn
     assert not any(leaf.bookkeeping == "sizes" for leaf in hierarchy.leaves if leaf.name in drawn)

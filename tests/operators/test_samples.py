@@ -10,13 +10,11 @@ from fxlab.operators import (
     may_alias,
     moves_elements,
     operator_of,
-    reshapes,
     takes_any_strides,
     told_dtype,
     why_not_pure,
     written_arguments,
 )
-from fxlab.operators.results import RESHAPES
 from fxlab.values.tensors import storage_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.weekly]
@@ -87,27 +85,6 @@ def test_what_moves_elements_returns_none_but_those_of_its_first_argument(runs):
     ]
     assert not wrong
     assert len({run.name for run in moving}) > 50
-
-
-def test_what_reshapes_returns_the_elements_of_its_first_argument_in_their_order(runs):
-    reshaping = [run for run in runs if reshapes(run.node)]
-    for run in reshaping:
-        (given, *_), (result, *_) = strided(run.args[0]), strided(run.result)
-        assert torch.equal(given.reshape(-1), result.reshape(-1)), run.name
-    seen = {run.name for run in reshaping}
-    aten, x, y = torch.ops.aten, torch.rand(3, 2), torch.rand(2, 3)
-    for function, args in (
-        *((function, (x, [2, 3])) for function in (aten.view.default, aten._unsafe_view.default)),
-        *((function, (x, y)) for function in (aten.view_as.default, aten.reshape_as.default)),
-        *((function, (y.t(),)) for function in (aten.alias.default, aten.detach.default)),
-        (aten.contiguous.default, (y.t(),)),
-    ):
-        node, _ = call(function, *args)
-        assert reshapes(node)
-        assert torch.equal(function(*args).reshape(-1), args[0].reshape(-1))
-        seen.add(operator_of(node).name)
-    assert seen >= RESHAPES
-    assert not reshapes(call(aten.view.dtype, x, torch.int32)[0])
 
 
 def test_a_dtype_that_is_told_is_that_of_the_result(runs):

@@ -1,6 +1,9 @@
 """The registry: fxlab's own passes, and those that other installed packages offer by entry points."""
 
+import inspect
+import pkgutil
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,8 +12,8 @@ from installed_passes import install_passes
 from torch import nn
 
 import fxlab
-from fxlab import MergeLinears
-from fxlab.transformations import available, installed
+from fxlab import MergeLinears, Transformation
+from fxlab.transformations import available, installed, passes
 
 MODULE = """
 import torch
@@ -123,3 +126,18 @@ def test_passes_that_are_given_are_the_only_ones(offer):
     offer(broken="no_such_module:Nothing")
     session = fxlab.Session(traced(nn.Sequential(nn.ReLU())), (torch.randn(3),), passes=[MergeLinears()])
     assert len(session.passes) == 1
+
+
+def test_each_pass_has_a_line_in_the_stub_and_each_row_of_the_order_is_a_pass():
+    files = pkgutil.walk_packages(passes.__path__, f"{passes.__name__}.")
+    values = (value for file in files for value in vars(import_module(file.name)).values())
+    classes = {each for each in values if inspect.isclass(each) and issubclass(each, Transformation)}
+    own = {
+        cls.__name__
+        for cls in classes
+        if cls.__module__.startswith(passes.__name__) and not cls.__subclasses__()
+    }
+    assert own == {*passes.__all__}, (
+        "each pass needs `from its.file import Pass as Pass` in fxlab/__init__.pyi"
+    )
+    assert passes.ORDER.keys() <= own

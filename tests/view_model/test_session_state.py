@@ -49,11 +49,8 @@ def test_outputs_are_compared_where_a_pass_is_on(name):
     assert state["state"] == ("ready" if name else "none")
     if name:
         _, first, *others = (column["name"] for column in state["table"]["columns"])
-        assert (first, {*others}) == (
-            "status",
-            {*fxlab.compare_outputs(session.original, session.graph_module, session.inputs)}
-            - {"allclose", "note"},
-        )
+        compared = {*fxlab.compare_outputs(session.original, session.graph_module, session.inputs)}
+        assert (first, {*others} - {"reason"}) == ("status", compared - {"allclose", "note"})
 
 
 def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():
@@ -70,7 +67,6 @@ def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():
     state = outputs_state(session)
     assert "shares memory with input x" in state["text"]
     assert state["agrees"] is False
-    assert state["judgement"]["agrees"] is False
 
 
 def test_a_pass_says_what_it_changed_or_what_nearly_matched():

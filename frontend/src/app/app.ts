@@ -22,13 +22,11 @@ import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
-import type { Arrangement, PanelState, Pass, Passes } from "../base/wire";
-import { Banner, BusyLine, FilterBar, PreviewBar } from "../panels/bars";
-
-/** In bytes: the page reads a file of overlays as a whole. */
-const LARGEST_FILE = 20_000_000;
+import type { Arrangement, PanelState, Pass, Passes, Tables } from "../base/wire";
+import { Banner, BusyLine, FilterBar, PreviewBar, VerdictLine } from "../panels/bars";
 
 const TYPES_OF_FILES: Record<FileSuffix, string> = {
+  html: "text/html",
   pdf: "application/pdf",
   dot: "text/vnd.graphviz",
 };
@@ -58,6 +56,10 @@ export class App {
   private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
+  private readonly verdict = new VerdictLine({
+    judge: () => this.connection.send({ type: "judge" }),
+    compareAgain: () => this.connection.send({ type: "refresh" }),
+  });
   private readonly remarks = new TraceBanner();
   private readonly header: Header;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
@@ -96,12 +98,12 @@ export class App {
         close: (path) => this.connection.send({ type: "close", path }),
         jump: (name, pane) => this.selection.jump(name, pane),
         search: () => this.search.focus(),
+        keys: () => this.header.openKeys(),
         back: () => this.selection.goBack(),
         linked: (on) => this.stages.setLinked(on),
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
-      (file) => void this.addOverlays(file),
       (lines) => this.connection.send({ type: "arrange", arrangement: { lines } }),
       [
         this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
@@ -134,6 +136,7 @@ export class App {
         this.selection.jump(node);
         this.tables.openCode();
       },
+      opened: (isOpen) => this.frame.setCloseUp(isOpen),
     });
     this.passes = new PassList({
       send: (message) => this.connection.send(message),
@@ -212,10 +215,10 @@ export class App {
     this.frame = new Frame(
       {
         header: this.header.element,
-        banners: [this.banner.element, this.remarks.element],
+        banners: [this.verdict.element, this.banner.element, this.remarks.element],
         passes: this.passes.element,
         graph: [
-          this.graphs.toolbar.element,
+          ...[this.graphs.toolbar.element, this.graphs.legend.element],
           ...[this.stages.element, this.preview.element, this.bench.element, this.filter.element],
           this.graphs.panes.element,
         ],
@@ -251,7 +254,7 @@ export class App {
         this.graphs.showBeside();
         this.selection.show();
       },
-      tables: (tables) => tables?.outputs && this.tables.show(tables),
+      tables: (tables) => tables?.outputs && this.showTables(tables),
       measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       model: (model) => model?.kind && this.header.show(model),
@@ -347,12 +350,6 @@ export class App {
     });
   }
 
-  private async addOverlays(file: File): Promise<void> {
-    const { name, size } = file;
-    if (size > LARGEST_FILE) return this.fail("Reading the overlay failed", `${name} has more than 20 MB.`);
-    this.connection.send({ type: "add-overlays", file: name, text: await file.text() });
-  }
-
   /** Shows an error of the page's own. */
   private fail(title: string, text: string): void {
     this.banner.show({ number: -Date.now(), title, text });
@@ -432,7 +429,20 @@ export class App {
     this.graphs.setPasses(state.passes);
     this.passes.show(state, this.chosen);
     this.bench.follow(state.passes);
+    this.showVerdict();
     this.graphs.choose(this.chosen);
+  }
+
+  private showTables(tables: Tables): void {
+    this.tables.show(tables);
+    this.showVerdict();
+  }
+
+  private showVerdict(): void {
+    const tables = this.model.get("tables");
+    if (!tables?.outputs) return;
+    const on = this.state.passes.filter((pass) => pass.on).map(({ name }) => name);
+    this.verdict.show(tables, on.length > 0, this.state.fixed ? on : []);
   }
 
   private showDetails(details: State["details"]): void {

@@ -12,10 +12,12 @@ export interface BenchActions {
   limit(signature: string, node: string, again: boolean): void;
   /** Shows the line of a node. */
   showCode(node: string): void;
+  /** Something is looked at closely, or no longer: the graph needs the room. */
+  opened(isOpen: boolean): void;
 }
 
 export class Bench {
-  readonly element = h("div.fxi-bench-slot.fxi-scroll");
+  readonly element = h("div.fxi-bench-slot");
   private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;
@@ -101,11 +103,13 @@ export class Bench {
     this.waiting.clear();
     this.before = null;
     this.light({});
+    this.actions.opened(false);
   }
 
   private begin(): void {
     const { shown, compared, beside, between } = this.model.get("stages");
     this.before ??= { stage: shown, compared, beside, between };
+    this.actions.opened(true);
   }
 
   private ask<T>(message: Asking, show: (value: T | null) => void): void {

@@ -26,6 +26,7 @@ export class Exports {
       "Export",
       menuItem("SVG picture", () => this.saveSvg()),
       menuItem("PNG picture", () => this.savePng()),
+      file("HTML report", "html"),
       file("PDF", "pdf"),
       file("Graphviz DOT", "dot"),
       menuItem("Python code", () => this.save("py", "text/x-python", actions.code()), {

@@ -88,6 +88,8 @@ export class Frame {
   private readonly stopResize: () => void;
   private panels = PANELS_AT_FIRST;
   private selected: "node" | "group" | null = null;
+  /** Whether something is looked at closely above the graph. */
+  private isCloseUp = false;
   private later: ReturnType<typeof setTimeout> | undefined;
 
   /** `save` is told what somebody has chosen: the height, null to follow the window, and how the panels stand. */
@@ -143,6 +145,12 @@ export class Frame {
     else this.arrange();
   }
 
+  /** Leaves the room of the tables to the graph while something is looked at closely above it. */
+  setCloseUp(isOn: boolean): void {
+    this.isCloseUp = isOn;
+    this.arrange();
+  }
+
   /** Folds or opens a panel. What would be so anyway is not kept, so that it follows what there is to show. */
   toggle(name: Foldable): void {
     clearTimeout(this.later);
@@ -189,6 +197,7 @@ export class Frame {
     const { layout } = this.element.dataset;
     if (name === "passes") return layout !== "narrow";
     if (name === "details") return this.selected !== null;
+    if (this.isCloseUp) return false;
     if (layout !== "wide") return this.parts.tables.hasContent || this.selected !== null;
     const isCramped = this.selected !== null && this.element.clientWidth < ROOMY;
     // Who looks at a table goes on looking at it.

@@ -14,28 +14,25 @@ import { type Drawing, savedPicture, type Side } from "../graph/saved_picture";
 export class GraphArea {
   readonly panes: Panes;
   readonly toolbar: Toolbar;
-  private readonly legend: Legend;
+  readonly legend: Legend;
   private readonly percent = h("span.fxi-percent.fxi-muted");
   private picture: Picture | null = null;
   private passes: Pass[] = [];
   private chosen: string | null = null;
 
   /**
-   * `showOverlay` is called with the overlay that somebody chooses, `addOverlays` with a file of some, `drawLines` with
+   * `showOverlay` is called with the overlay that somebody chooses, `drawLines` with
    * what lines are to be drawn by; `tools` come last in the toolbar.
    */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
     showOverlay: (name: string) => void,
-    addOverlays: (file: File) => void,
     drawLines: (lines: Arrangement["lines"]) => void,
     tools: Tool[],
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
-    const pick = takeFiles(this.panes.element, addOverlays);
-    this.legend = new Legend(showOverlay, pick, drawLines, () => this.toolbar.refresh());
-    this.graph.element.append(this.legend.element);
+    this.legend = new Legend(showOverlay, drawLines, () => this.toolbar.refresh());
     this.toolbar = new Toolbar(
       this.legend.choice,
       {
@@ -164,31 +161,4 @@ export class GraphArea {
     this.panes.setPaint(painted);
     this.legend.show(pictures, this.passes, painted);
   }
-}
-
-/** Lets an element take files; returns what asks for one. */
-export function takeFiles(element: HTMLElement, take: (file: File) => void): () => void {
-  const input = h("input", { type: "file", accept: ".csv,.json", multiple: true });
-  const each = (files: FileList | null | undefined): void => [...(files ?? [])].forEach((file) => take(file));
-  input.addEventListener("change", () => {
-    each(input.files);
-    input.value = "";
-  });
-  const isFile = ({ dataTransfer }: DragEvent): boolean => dataTransfer?.types.includes("Files") ?? false;
-  const mark = (on: boolean): void => void element.classList.toggle("fxi-receiving", on);
-  element.addEventListener("dragover", (event) => {
-    if (!isFile(event)) return;
-    event.preventDefault();
-    mark(true);
-  });
-  element.addEventListener("dragleave", () => mark(false));
-  element.addEventListener("drop", (event) => {
-    mark(false);
-    if (!isFile(event)) return;
-    event.preventDefault();
-    // A notebook would take it for one of its own.
-    event.stopPropagation();
-    each(event.dataTransfer?.files);
-  });
-  return () => input.click();
 }

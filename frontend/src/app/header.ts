@@ -11,16 +11,23 @@ const KEYS: [string, string][] = [
   ["f", "show all"],
   ["+ −", "zoom"],
   ["/", "search"],
+  ["?", "these keys"],
   ["o", "go to the other graph"],
   ["l", "link or unlink the two graphs"],
   ["Backspace", "previous selection"],
   ["Shift + Enter in the search", "show all search results"],
-  ["Esc", "end the preview or filter, clear the selection, leave the full window"],
+  ["Esc", "clear the search, the selection or a filter; end the preview, leave the full window"],
 ];
 
 export class Header {
   readonly element: HTMLElement;
   private readonly title = h("h1.fxi-cut");
+  private readonly keys = menu(
+    { title: "Keys", "aria-label": "Keys" },
+    "?",
+    h("h3", "Keys"),
+    h("dl", [KEYS.map(([key, words]) => [h("dt", key), h("dd.fxi-muted", words)])]),
+  );
   private readonly summary = h("span.fxi-summary.fxi-cut.fxi-muted");
 
   constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement) {
@@ -30,13 +37,13 @@ export class Header {
       h("span.fxi-space"),
       search,
       exports,
-      menu(
-        { title: "Keys", "aria-label": "Keys" },
-        "?",
-        h("h3", "Keys"),
-        h("dl", [KEYS.map(([key, words]) => [h("dt", key), h("dd.fxi-muted", words)])]),
-      ),
+      this.keys,
     ]);
+  }
+
+  openKeys(): void {
+    this.keys.open = true;
+    this.keys.querySelector("summary")?.focus();
   }
 
   /** Name of the model. */

@@ -79,7 +79,6 @@ const ICONS = {
   minus: "M4 9h10",
   fit: "M3.5 7V3.5H7M11 3.5h3.5V7M14.5 11v3.5H11M7 14.5H3.5V11",
   layers: "M9 3 2.5 6.5 9 10l6.5-3.5ZM3.5 9.5 9 12.5l5.5-3M3.5 12.3 9 15.3l5.5-3",
-  download: "M9 3v8M5.5 8 9 11.5 12.5 8M3.5 14.5h11",
   search: "M8 3.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9ZM11.5 11.5 15 15",
   close: "M5 5l8 8M13 5l-8 8",
   chevron: "M7 5l4 4-4 4",
@@ -101,7 +100,6 @@ const ICONS = {
   shapes: "M3 13.5 13.5 3l1.5 1.5L4.5 15ZM6.5 10l1.5 1.5M9.5 7l1.5 1.5",
   unfold: "M5.5 7 9 3.5 12.5 7M5.5 11 9 14.5 12.5 11",
   fold: "M5.5 3.5 9 7l3.5-3.5M5.5 14.5 9 11l3.5 3.5",
-  grip: "M7 4.5v.01M11 4.5v.01M7 9v.01M11 9v.01M7 13.5v.01M11 13.5v.01",
   target: "M9 5.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7ZM9 2.5v3M9 12.5v3M2.5 9h3M12.5 9h3",
 } as const;
 
@@ -147,11 +145,6 @@ export function choice(
 ): HTMLSelectElement {
   const select = h("select", { onchange: () => choose(select.value), ...more }, options);
   return select;
-}
-
-/** Returns where a text is read as it is written. */
-export function textBlock(label: string, ...lines: Child[]): HTMLElement {
-  return h("pre.fxi-scroll", { tabindex: 0, role: "group", "aria-label": label }, lines);
 }
 
 export function nodeLink(name: string, go: () => void, shown: Child = name): HTMLButtonElement {

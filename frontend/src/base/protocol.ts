@@ -168,6 +168,8 @@ export interface SearchAnswer {
   nodes: number;
   /** Why the query cannot be answered. */
   message: string;
+  /** A word that finds something where the query finds nothing; "" for none. */
+  suggestion?: string;
 }
 
 /** The nodes that are lit up because a query finds them. */
@@ -255,7 +257,7 @@ export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
 export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 
 /** Of a file that the kernel writes. */
-export type FileSuffix = "pdf" | "dot";
+export type FileSuffix = "html" | "pdf" | "dot";
 
 /** What a person wants to see; the page does it. */
 export type ToViewer =
@@ -277,7 +279,6 @@ export type ToViewer =
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
   /** Overlays of a file that somebody gives to the page. */
-  | { type: "add-overlays"; file: string; text: string }
   /** Whether somebody looks at the code. */
   | { type: "show-code"; on: boolean }
   /** The values of the node that is selected, and which part of them. */

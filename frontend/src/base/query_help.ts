@@ -19,8 +19,10 @@ export const FIELDS: readonly Field[] = [
   { field: "error", example: "error:>1e-3", words: "output error, once the graph is coloured by it" },
   { field: "source", example: "source:model.py:120", words: "file, line, or text of the line" },
   { field: "by", example: "by:merge-linears", words: "changed by this pass" },
-  { field: "inputs", example: "inputs:output", words: "everything upstream of a node" },
-  { field: "users", example: "users:input_ids", words: "everything downstream of a node" },
+  { field: "inputs", example: "inputs:output", words: "read by a node" },
+  { field: "users", example: "users:input_ids", words: "that read a node" },
+  { field: "upstream", example: "upstream:output", words: "everything that a node is computed from" },
+  { field: "downstream", example: "downstream:input_ids", words: "everything computed from a node" },
   { field: "path", example: "path:input_ids..output", words: "every node between two nodes" },
 ];
 

@@ -239,7 +239,11 @@ export class Camera {
   go(viewport: Viewport, gliding = true): void {
     this.rest();
     this.layer.classList.toggle("fxi-gliding", gliding);
-    this.set(this.live ? keepInSight(viewport, wholeOf(this.live), this.place) : viewport);
+    this.set(
+      this.live
+        ? withBox(keepInSight(viewport, wholeOf(this.live), this.place), this.live, this.place)
+        : viewport,
+    );
     this.events.moved(gliding);
   }
 

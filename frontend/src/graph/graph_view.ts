@@ -1,10 +1,11 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { focusedIn, h, onResize } from "../base/dom";
+import { fill, focusedIn, h, onResize } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
 import { LivePicture } from "./live_picture";
+import { middle } from "../base/rectangles";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { Tooltip } from "./tooltip";
 
@@ -16,6 +17,8 @@ export interface GraphActions {
   close(path: string, id: string): void;
   jump(node: string): void;
   search(): void;
+  /** Shows the keys. */
+  keys(): void;
   /** Goes back to what was selected before. */
   back(): void;
   /** Goes to the next graph, if there are several. */
@@ -44,6 +47,10 @@ const ARROWS: Record<string, Direction> = {
 
 export class GraphView {
   readonly element: HTMLElement;
+  /** The groups around the middle of what is seen: their own names may be out of sight. */
+  readonly crumbs = h("nav.fxi-crumbs.fxi-place.fxi-strip.fxi-small.fxi-muted", {
+    "aria-label": "Groups in view",
+  });
   private readonly layer = h("div.fxi-layer");
   private readonly announcer = h("div.fxi-sr", { "aria-live": "polite" });
   /** Until there is a picture. */
@@ -92,6 +99,7 @@ export class GraphView {
   /** Shows a picture; what was looked at stays where it was. */
   show(picture: Picture): void {
     this.live = new LivePicture(picture);
+    delete this.crumbs.dataset["groups"];
     this.waiting.remove();
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
@@ -130,8 +138,25 @@ export class GraphView {
   private cameraMoved(): void {
     this.hideTooltip();
     this.element.dataset["scale"] = this.camera.viewport.scale.toFixed(3);
-    this.live?.holdNames(this.camera.visible, this.camera.isFar);
+    this.showCrumbs();
     this.actions.changed();
+  }
+
+  private showCrumbs(): void {
+    const { live, crumbs } = this;
+    const found = live?.groupsAt(middle(this.camera.visible)) ?? [];
+    const ids = found.join();
+    if (!live || crumbs.dataset["groups"] === ids) return;
+    crumbs.dataset["groups"] = ids;
+    fill(crumbs, [
+      found.map((id) =>
+        h(
+          "button.fxi-link",
+          { onclick: () => this.choose(id, true), title: `Go to ${live.box(id)!.label}` },
+          [live.box(id)!.label],
+        ),
+      ),
+    ]);
   }
 
   fit(): void {
@@ -278,6 +303,7 @@ export class GraphView {
     else if (event.key === "+" || event.key === "=") this.zoomIn();
     else if (event.key === "-") this.zoomOut();
     else if (event.key === "/") this.actions.search();
+    else if (event.key === "?") this.actions.keys();
     else if (event.key === "o") this.actions.cross();
     else if (event.key === "l") this.actions.link();
     else if (event.key === "Backspace") this.actions.back();
@@ -331,5 +357,5 @@ export class GraphView {
 
 /** Whether something in a graph is operated by itself. */
 export function isControl(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest("button, .fxi-legend, input, select, summary") !== null;
+  return target instanceof Element && target.closest("button, input, select, summary") !== null;
 }

@@ -8,11 +8,8 @@ import { clamp, holds, type Point, type Rectangle } from "../base/rectangles";
 
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
-const NAME_HEIGHT = 24;
-/** How much larger names of groups are where they are all that can be read. */
-const FAR_NAMES = 1.6;
 const MOST_ENLARGED = 2.2;
-const NUMBER_OF_COLOURS = 8;
+const NUMBER_OF_COLOURS = 5;
 /** Signs and colours of what became of a node: added, removed, changed, rewired. */
 const CHANGE_SIGNS = ["+", "−", "≠", "⇄"];
 
@@ -57,19 +54,10 @@ export class LivePicture {
     return this.picture.boxes[id];
   }
 
-  /** Keeps the names of opened groups in the part of the picture that can be seen. */
-  holdNames(visible: Rectangle, isFar: boolean): void {
-    const scale = isFar ? FAR_NAMES : 1;
-    for (const [id, { x, y }] of shifts(this.groups, visible, scale * NAME_HEIGHT)) {
-      const [label, area] = [this.labels.get(id)!, this.groups.get(id)!];
-      const [left, top] = [area.x - this.offset.x, area.y - this.offset.y];
-      label.classList.toggle("fxi-held", y > 0);
-      // Enlarged from the corner of the group.
-      const [dx, dy] = [x + left * (1 - scale), y + top * (1 - scale)];
-      const transform = `translate(${dx} ${dy}) scale(${scale})`;
-      // Writing what is there already would have the graph painted again with every step of a move.
-      if (label.getAttribute("transform") !== transform) label.setAttribute("transform", transform);
-    }
+  /** Ids of the opened groups around a point, outer ones first. */
+  groupsAt({ x, y }: Point): string[] {
+    const isIn = (area: Rectangle): boolean => holds(area, { x, y, width: 0, height: 0 });
+    return [...this.groups].flatMap(([id, area]) => (isIn(area) ? [id] : []));
   }
 
   /** Writes on a box how many nodes in it are found; nothing if there are none. */
@@ -114,7 +102,7 @@ export class LivePicture {
     });
     label.dataset["box"] = id;
     const words = [...element.children].filter((child) => child !== shape);
-    label.append(backOf(words), ...words);
+    label.append(...words);
     this.labels.set(id, label);
     this.groups.set(id, this.areas.get(id)!);
     element.parentElement?.append(label);
@@ -162,16 +150,6 @@ function pill({ x, y, width, height }: Rectangle, words: string, look: Attribute
   ];
 }
 
-/** Returns what the name of a group stands on while it is away from its place. */
-function backOf(words: Element[]): SVGRectElement {
-  const texts = words.filter(({ localName }) => localName === "text");
-  const end = (word: Element): number => numberOf(word, "x") + numberOf(word, "textLength");
-  const [x, y] = texts[0] ? [numberOf(texts[0], "x") - 22, numberOf(texts[0], "y") - 16] : [0, 0];
-  const width = Math.max(0, ...texts.map(end)) - x + 8;
-  const style = `--name: ${texts[0] ? end(texts[0]) - x + 8 : 0}px`;
-  return s("rect.fxi-name-back", { x, y, width, height: 22, rx: 5, style });
-}
-
 /** Returns the numbers of the passes that changed a node, or what became of it: readable without colour. */
 function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElement {
   let left = x - FLAG_RADIUS;
@@ -194,31 +172,4 @@ function canvasOffset(svg: SVGSVGElement): { x: number; y: number } {
   const transform = svg.querySelector("g.graph")?.getAttribute("transform") ?? "";
   const found = transform.match(/translate\(\s*(-?[\d.]+)[ ,]+(-?[\d.]+)/);
   return { x: Number(found?.[1] ?? 0), y: Number(found?.[2] ?? 0) };
-}
-
-/** Room that has to be left of a group for its name. */
-const SHORTEST = 120;
-
-/**
- * Returns how far the name of each group is moved from its place at the top left of the group.
- *
- * `groups` are in the order of the picture, outer ones first; names of groups inside of one another stand below
- * one another, each in a `line` of that height.
- */
-export function shifts(
-  groups: ReadonlyMap<string, Rectangle>,
-  visible: Rectangle,
-  line: number,
-): Map<string, Point> {
-  const moved: { area: Rectangle; bottom: number }[] = [];
-  const found = new Map<string, Point>();
-  for (const [id, area] of groups) {
-    const above = moved.filter(({ area: outer }) => holds(outer, area)).map(({ bottom }) => bottom);
-    const top = Math.max(visible.y, ...above);
-    const y = clamp(top - area.y, 0, area.height - line);
-    const x = clamp(visible.x - area.x, 0, area.width - SHORTEST);
-    found.set(id, { x, y });
-    if (y > 0) moved.push({ area, bottom: area.y + y + line });
-  }
-  return found;
 }

@@ -24,6 +24,7 @@ export interface PaneActions {
   close(path: string): void;
   jump(node: string, pane: number): void;
   search(): void;
+  keys(): void;
   back(): void;
   /** The graphs were linked, or let go. */
   linked(on: boolean): void;
@@ -60,7 +61,7 @@ class Pane {
       this.note,
       iconButton("close", "Close this pane", () => choose(null)),
     ]);
-    this.element = h("div.fxi-pane.fxi-column", { role: "group" }, this.head, graph.element);
+    this.element = h("div.fxi-pane.fxi-column", { role: "group" }, this.head, graph.crumbs, graph.element);
     this.call(null);
   }
 
@@ -244,6 +245,7 @@ export class Panes {
       },
       jump: (node) => this.actions.jump(node, number()),
       search: () => this.actions.search(),
+      keys: () => this.actions.keys(),
       back: () => this.actions.back(),
       cross: () => this.list[(number() + 1) % this.list.length]!.graph.element.focus({ preventScroll: true }),
       link: () => this.list.length > 1 && this.setLinked(!this.isLinked, graph),

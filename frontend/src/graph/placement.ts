@@ -53,6 +53,9 @@ export function placement(before: Look | null, live: LivePicture, place: Place, 
   const wanted = areasOf(live, selected).slice(0, 1);
   const near = wanted[0] ?? visiblePart(before ? viewport : first, place);
   const changed = nearest(areasOf(live, wish.some), middle(near));
+  // What nobody has moved has no place to be kept: a change is shown with all of the width there is.
+  const spare = place.width - whole.width * viewport.scale;
+  if (changed && !before?.moved && wanted.length === 0 && spare > 0) viewport = { ...viewport, x: spare / 2 };
   viewport = withAll(viewport, changed ? [...wanted, changed] : wanted, place);
   return withBox(viewport, live, place);
 }

@@ -1,7 +1,7 @@
 /** The lines above the graph: what is going on, what went wrong, which nodes are lit up, and what is a preview. */
 
 import { fill, h, icon, iconButton, textButton } from "../base/dom";
-import type { Status } from "../base/wire";
+import type { Status, Tables } from "../base/wire";
 import { counted, grouped } from "../base/format";
 import type { NodesFound, Preview } from "../base/protocol";
 
@@ -106,6 +106,38 @@ export class Banner {
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     ]);
     this.element.hidden = false;
+  }
+}
+
+export interface VerdictActions {
+  judge(): void;
+  compareAgain(): void;
+}
+
+/** The verdict, or why there is none: one sentence in one colour, below the name of the model. */
+export class VerdictLine {
+  readonly element = h("div.fxi-verdict.fxi-strip", { hidden: true });
+  private readonly words = h("summary", { title: "Show the whole sentence" });
+  private readonly sentence = h("div.fxi-grow", { role: "status" }, h("details", this.words));
+
+  constructor(private readonly actions: VerdictActions) {}
+
+  /** `on` are the passes that are on, as far as nothing else says which they are. */
+  show({ outputs: { state, text, agrees, canJudge } }: Tables, areOn: boolean, on: string[]): void {
+    const isBad = agrees === false || state === "failed";
+    const look = agrees ? "fxi-good" : isBad ? "fxi-bad" : "fxi-muted";
+    this.element.hidden = !areOn;
+    this.element.className = `fxi-verdict fxi-strip ${look}`;
+    fill(this.words, [on.length > 0 && `${on.join(" + ")}: `, h("strong", text)]);
+    fill(this.element, [
+      look !== "fxi-muted" && icon(isBad ? "alert" : "check"),
+      this.sentence,
+      state === "failed" && textButton("Compare again", "", () => this.actions.compareAgain()),
+      canJudge &&
+        textButton("Judge", "Compare both with a run in float64", () => this.actions.judge(), {
+          class: "fxi-needs-kernel",
+        }),
+    ]);
   }
 }
 

@@ -17,7 +17,7 @@ export interface DetailActions {
   open(path: string): void;
   locate(box: string): void;
   /** Lights up all that a node is computed from, or that is computed from it. */
-  lightUp(field: "inputs" | "users", node: string): void;
+  lightUp(field: "upstream" | "downstream", node: string): void;
   clear(): void;
   /** Takes one rewrite of a pass back, or makes it again. */
   limit(signature: string, node: string, again: boolean): void;
@@ -80,12 +80,12 @@ export class DetailsPanel {
       this.links(
         details.kind === "node" ? "Inputs" : details.kind === "group" ? "Group inputs" : "Model inputs",
         details.inputs,
-        this.onward(details, "inputs"),
+        this.onward(details, "upstream"),
       ),
       this.links(
         details.kind === "group" ? "Group outputs" : "Users",
         details.users,
-        this.onward(details, "users"),
+        this.onward(details, "downstream"),
       ),
       parameters(details),
       contents(details),
@@ -207,14 +207,11 @@ export class DetailsPanel {
   }
 
   /** Returns what lights up all that lies before a node, or behind it. */
-  private onward({ kind, name }: Details, field: "inputs" | "users"): HTMLElement | null {
+  private onward({ kind, name }: Details, field: "upstream" | "downstream"): HTMLElement | null {
     if (kind !== "node" || !name) return null;
-    const title =
-      field === "inputs"
-        ? `Highlight everything upstream of ${name}`
-        : `Highlight everything downstream of ${name}`;
+    const title = `Highlight everything ${field} of ${name}`;
     return h("button.fxi-link.fxi-onward", { title, onclick: () => this.actions.lightUp(field, name) }, [
-      field === "inputs" ? "all upstream" : "all downstream",
+      `all ${field}`,
     ]);
   }
 

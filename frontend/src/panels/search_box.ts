@@ -83,7 +83,7 @@ export class SearchBox {
     if (focusedIn(this.element) !== this.input || !this.query) return;
     this.answer = answer;
     this.answered = this.asked;
-    const { results, total, nodes, message } = answer;
+    const { results, total, nodes, message, suggestion } = answer;
     const waiting = this.isCurrent ? this.waiting : null;
     if (waiting === "choose" && results[0]) return this.choose(results[0]);
     if (waiting === "light up" && nodes > 0) return this.lightUp();
@@ -92,6 +92,11 @@ export class SearchBox {
       choose: () => this.choose(result),
     }));
     if (nodes > 0) rows.push({ element: allRow(nodes), choose: () => this.lightUp() });
+    if (suggestion)
+      rows.push({
+        element: h("li.fxi-search-all", `Did you mean ${suggestion}?`),
+        choose: () => this.begin(suggestion),
+      });
     const words =
       total === 0
         ? "No matches."
@@ -150,6 +155,7 @@ export class SearchBox {
   private onKey(event: KeyboardEvent): void {
     event.stopPropagation();
     if (event.key === "Escape") {
+      this.input.value = "";
       this.hide();
       this.actions.leave();
     } else if (event.key === "Enter") {
@@ -217,7 +223,11 @@ export class SearchBox {
 function resultRow({ kind, name, text }: SearchResult): HTMLElement {
   return h("li", [
     h("span", { class: `fxi-result-kind fx-${kind}` }, kind),
-    h("span.fxi-column.fxi-grow", h("strong.fxi-cut", name), h("small.fxi-cut.fxi-small.fxi-muted", text)),
+    h(
+      "span.fxi-column.fxi-grow",
+      h("strong.fxi-cut", name.replace(/(^|\.)#(?=.)/g, "$1")),
+      h("small.fxi-cut.fxi-small.fxi-muted", text),
+    ),
   ]);
 }
 

@@ -39,7 +39,8 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
     role: "img",
     "aria-label": "Bytes that are alive at each node; the table below has the numbers",
   });
-  fill(svg, areas, cursor, before !== null && line(y(before), names.length));
+  const mark = s("line.fxi-chart-peak", { x1: peak + 0.5, x2: peak + 0.5, y1: 0, y2: HEIGHT });
+  fill(svg, areas, cursor, mark, before !== null && line(y(before), names.length));
   const nodeAt = (event: MouseEvent): number => {
     const { left, width } = svg.getBoundingClientRect();
     const at = Math.floor(((event.clientX - left) / width) * names.length);
@@ -50,8 +51,12 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
   svg.addEventListener("click", (event) => jump(names[nodeAt(event)]!));
   tell(peak);
   const legend = kinds.map(({ title }, i) => h("li", h("i", { style: colourOf(i) }), title));
+  legend.unshift(h("li", h("i.fxi-area-peak"), "Peak"));
   if (before !== null) legend.push(h("li", h("i.fxi-area-before"), "Peak of the original"));
-  return h("figure.fxi-chart-frame", svg, told, h("ul.fxi-chart-legend.fxi-wrap.fxi-muted", legend));
+  const axis = h("div.fxi-chart-axis.fxi-small.fxi-muted", { "aria-hidden": "true" }, [
+    [1, 0.5, 0].map((part) => h("span", withUnit(part * top, "B"))),
+  ]);
+  return h("figure.fxi-chart-frame", axis, svg, told, h("ul.fxi-chart-legend.fxi-wrap.fxi-muted", legend));
 }
 
 function colourOf(area: number): string {

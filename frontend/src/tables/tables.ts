@@ -7,7 +7,6 @@ import {
   fill,
   focusedIn,
   h,
-  icon,
   iconButton,
   menu,
   menuItem,
@@ -241,7 +240,6 @@ export class TablesPanel {
           },
           this.titleOf(name),
           name === "nodes" && count > 0 && h("span.fxi-count", grouped(count)),
-          name === "outputs" && this.verdictDot(),
         );
       }),
     ]);
@@ -277,27 +275,8 @@ export class TablesPanel {
     );
   }
 
-  private verdictDot(): HTMLElement | null {
-    const outputs = this.tables?.outputs;
-    if (outputs?.state !== "ready") return null;
-    return h("span", { class: `fxi-dot ${lookOf(outputs.agrees)}`, title: outputs.text });
-  }
-
-  private outputTab({ outputs }: Tables): Child[] {
-    const { state, agrees, text, judgement, table, isSettled, isFinal } = outputs;
-    const look = state === "ready" ? lookOf(agrees) : state === "failed" ? "fxi-bad" : "fxi-muted";
-    const canJudge = table && !judgement && !isSettled && !isFinal;
-    return [
-      line(look, text, [
-        state === "failed" && textButton("Compare again", "", () => this.actions.send({ type: "refresh" })),
-        canJudge &&
-          textButton("Check rounding", "Compare both with a run in float64", () =>
-            this.actions.send({ type: "judge" }),
-          ),
-      ]),
-      table && judgement && line(lookOf(judgement.agrees), judgement.text),
-      table && this.made.get("outputs")!.element,
-    ];
+  private outputTab({ outputs: { text, table } }: Tables): Child[] {
+    return table ? [this.made.get("outputs")!.element] : [line("fxi-muted", text)];
   }
 
   private nodeTab({ nodes }: Tables): Child[] {
@@ -326,14 +305,7 @@ export class TablesPanel {
   }
 }
 
-/** Outputs that differ look neither good nor bad before there is a verdict. */
-function lookOf(agrees: boolean | null | undefined): string {
-  return agrees == null ? "fxi-muted" : agrees ? "fxi-good" : "fxi-bad";
-}
-
 /** Returns the line of words above a table. */
 function line(look: string, text: string, more: Child[] = [], sign: Child = null): HTMLElement {
-  const verdict = { "fxi-good": "check", "fxi-bad": "alert" } as const;
-  const signs = look in verdict ? icon(verdict[look as keyof typeof verdict]) : sign;
-  return h("p.fxi-verdict.fxi-row", { class: look, role: "status" }, [signs, h("span", text), more]);
+  return h("p.fxi-words.fxi-row", { class: look, role: "status" }, [sign, h("span", text), more]);
 }

@@ -22,7 +22,6 @@ import { Graphs } from "./graphs/graphs";
 import { arrangementIn, LIT, type Panes, PLAIN, withBookkeeping } from "./graphs/panes";
 import { ShownError, type Kernel } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
-import { overlaysIn } from "./overlays/overlay_file";
 import { NodeFilter } from "./search/node_filter";
 import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
@@ -222,13 +221,6 @@ export abstract class Screen extends PageModel {
     this.keepView();
   }
 
-  /** Offers the overlays of a file, and shows the first. */
-  protected addOverlays(file: string, text: string): Promise<void> {
-    const given = overlaysIn(file, text);
-    this.overlay.add(given, this.panes!.scene);
-    return this.chooseOverlay(given[0]!.name);
-  }
-
   /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
   private async measureAnew(): Promise<void> {
     const { overlay, choice } = this;
@@ -356,7 +348,7 @@ export abstract class Screen extends PageModel {
       between,
       opened: [...this.panes.opened.keys()],
       query: this.filter.query,
-      overlay: this.overlay.keptName,
+      overlay: this.overlay.name,
       selected: this.selection,
       ...this.state.arrangement,
     });

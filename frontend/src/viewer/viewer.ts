@@ -141,8 +141,6 @@ export class Viewer extends Screen {
         });
       case "filter":
         return this.lightUp(message.query);
-      case "add-overlays":
-        return this.addOverlays(message.file, message.text);
     }
   }
 
@@ -299,7 +297,6 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-stage": "Showing the stage",
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
-  "add-overlays": "Reading the overlay",
   "show-code": "Showing the code",
   "show-values": "Computing the values",
   "show-part": "Reading the values",

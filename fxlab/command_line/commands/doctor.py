@@ -110,7 +110,7 @@ def _trace_and_judge() -> str:
 def _trace_bert() -> str:
     from transformers import BertConfig, BertModel
 
-    from fxlab.tracing import symbolic_trace
+    from fxlab.tracing.symbolic_trace import symbolic_trace
 
     config = BertConfig(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=20

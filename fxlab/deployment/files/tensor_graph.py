@@ -12,7 +12,9 @@ from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.graph_modules.modes import Requirement
 from fxlab.models.running.running import Inputs, placeholder_values, run
 from fxlab.operators import describes
-from fxlab.transformations import LintAndRecompile, RemoveDeadCode, compose
+from fxlab.transformations import compose
+from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile
+from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode
 from fxlab.validation.outputs.computed_tensors import observed
 from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, name_of_part, unflatten_objects
 from fxlab.values.tensors import tensors_by_path

@@ -26,7 +26,7 @@ from fxlab.operators.node_info import attribute_at, known_result
 from fxlab.operators.python_functions import DATA, LAYOUT
 from fxlab.values.tensors import SYMBOLIC
 
-SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
+SIZES, GUARDS, MASK, POSITIONS = "sizes", "checks", "mask", "positions"
 CONSTANTS, RESULTS = "constants", "results"
 """The purposes of bookkeeping; the words on its boxes."""
 ORDER = (MASK, POSITIONS, CONSTANTS, SIZES, GUARDS, RESULTS)

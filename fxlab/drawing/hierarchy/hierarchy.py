@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
     """Path of the module call that consists of this node alone, if there is one."""
     owner_class: str = ""
     bookkeeping: str = ""
-    """The purpose of the node, if it only serves others: ``"sizes"``, ``"guards"``, ``"mask"`` and so on."""
+    """The purpose of the node, if it only serves others: ``"sizes"``, ``"checks"``, ``"mask"`` and so on."""
 
     @property
     def stop(self) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.base.torch_private import OpOverload
 from fxlab.base.units import counted, short_count
-from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, MASK, ORDER, RESULTS
+from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, MASK, ORDER, RESULTS, SIZES
 from fxlab.drawing.hierarchy.folding import NUMBERED
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.hierarchy.placement import BACKWARD
@@ -38,7 +39,22 @@ def title_of(item: Group | Leaf) -> str:
         return short_name(str(item.node.target))
     if item.node.op == "placeholder":
         return target_text(item.node)
-    return bare_name(item.node)
+    return _called(item) if _is_misnamed(item) else bare_name(item.node)
+
+
+def _is_misnamed(leaf: Leaf) -> bool:
+    """Whether the name of a call says nothing of its function, as that of a ``gelu`` that calls ``relu``."""
+    if leaf.owner or leaf.bookkeeping or leaf.node.op not in ("call_function", "call_method"):
+        return False
+    called, name = (words.replace("_", "").lower() for words in (_called(leaf), bare_name(leaf.node)))
+    return called not in name
+
+
+def _called(leaf: Leaf) -> str:
+    """Return the last word of what a node calls, without an overload."""
+    target = leaf.node.target
+    text = str(target.overloadpacket) if isinstance(target, OpOverload) else target_text(leaf.node)
+    return text.rpartition(".")[2]
 
 
 def lines_of(
@@ -51,6 +67,7 @@ def lines_of(
         return _group_lines(item) + (() if opened else _runs_in(item, of_step))
     lines = [
         _operation(item, modules),
+        bare_name(item.node) if _is_misnamed(item) else "",
         "" if item.owner else _attributes_text(item.node),
         result_text(item.node),
     ]
@@ -58,14 +75,16 @@ def lines_of(
 
 
 def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Return the lines of an input or output, and of the nodes drawn with it; checks count as guards."""
+    """Return the lines of an input or output, and of the nodes drawn with it."""
     kinds = Counter(
         leaf.bookkeeping
         for leaf in group.children
         if isinstance(leaf, Leaf) and not (leaf.bookkeeping == GUARDS and leaf.node.users)
     )
     words = [
-        f"{kind} of {kinds[kind]}" if kind == MASK else counted(kinds[kind], kind.removesuffix("s"))
+        f"mask of {counted(kinds[kind], 'node')}"
+        if kind == MASK
+        else counted(kinds[kind], "size read" if kind == SIZES else kind.removesuffix("s"))
         for kind in ORDER
         if kinds[kind] and kind != RESULTS
     ]
@@ -159,10 +178,9 @@ def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
     text = _call_text(node)
     if not leaf.owner_class:
         return text
-    function = text.partition(" ")[0].rpartition(".")[2].replace("_", "")
-    return (
-        leaf.owner_class if leaf.owner_class.lower().startswith(function) else f"{leaf.owner_class}: {text}"
-    )
+    called = _called(leaf).replace("_", "").lower()
+    is_own = leaf.owner_class.lower().startswith(called)
+    return leaf.owner_class if is_own else f"{_called(leaf)} of {leaf.owner_class}"
 
 
 def _returned(value: Any) -> str:

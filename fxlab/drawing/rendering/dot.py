@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from graphviz.quoting import quote
-
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
@@ -238,10 +236,15 @@ class _Words(_Sizes):
         drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
         written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
         if look.kept is None:
-            return f"{written} label={quote(words)}" if self._has_shapes else written
+            return f"{written} label={_quoted(words)}" if self._has_shapes else written
         # Words beside lines move no boxes.
         said = " · ".join(filter(None, (with_unit(look.kept, "B"), words)))
-        return f'{written} class="fx-saved" xlabel={quote(said)}'
+        return f'{written} class="fx-saved" xlabel={_quoted(said)}'
+
+
+def _quoted(words: str) -> str:
+    """Write words as a string of the DOT language."""
+    return '"' + words.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:

@@ -71,13 +71,26 @@ def example_inputs(
     >>> {name: tuple(tensor.shape) for name, tensor in inputs.items()}
     {'input_ids': (3, 12), 'attention_mask': (3, 12), 'token_type_ids': (3, 12)}
     """
+    names = None if input_names is None else list(names_in(input_names, "input_names"))
+    return first_that_runs(model, candidate_inputs(model, batch_size, sequence_length, names))
+
+
+def candidate_inputs(
+    model: nn.Module,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    input_names: Sequence[str] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the inputs that a model of transformers may take, the most likely ones first.
+
+    Raises as :func:`example_inputs` does, before anything is made.
+    """
     check_is_module(model)
     for name, number in (("batch_size", batch_size), ("sequence_length", sequence_length)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ValueError(f"{name}: expected an integer of at least 1, got {number!r}")
         if number is not None and number > _MOST:
             raise ValueError(f"{name}: {number!r} is more than memory can hold; expected at most {_MOST}.")
-    asked_for = None if input_names is None else list(names_in(input_names, "input_names"))
     parameters = inspect.signature(model.forward).parameters
     if not hasattr(model, "config"):
         raise ValueError(
@@ -86,7 +99,7 @@ def example_inputs(
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
     maker = InputMaker(model, batch_size or _usual_batch_size(model), sequence_length)
-    choices = list(_likely_names(maker)) if asked_for is None else [asked_for]
+    choices = list(_likely_names(maker)) if input_names is None else [[*input_names]]
     names = choices[0]
     unknown = [name for name in names if name not in parameters]
     if unknown:
@@ -98,9 +111,7 @@ def example_inputs(
     if not_guessed:
         raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
     is_named = input_names is not None
-    return first_that_runs(
-        model, (inputs for names in choices for inputs in _inputs_of(maker, names, is_named))
-    )
+    return (inputs for names in choices for inputs in _inputs_of(maker, names, is_named))
 
 
 def _usual_batch_size(model: nn.Module) -> int:

@@ -29,12 +29,30 @@ def decides_nothing(frame: FrameType) -> bool:
     Both ways are followed through the frame's instructions, as long as these only look values up, and compare
     plain ones and jump by them. They go on in the same way if they meet with the same values.
     """
+    return any(all(_is_same(*pair) for pair in waiting) for waiting in _meetings(frame))
+
+
+def decides_a_number(frame: FrameType) -> bool:
+    """Tell whether such a frame goes on in the same way with another number, as the probability of a dropout.
+
+    A model that has another number for each mode is taken to compute something else in each.
+    """
+
+    def are_alike(one: Any, other: Any) -> bool:
+        return _is_same(one, other) or {type(one), type(other)} <= {int, float}
+
+    return any(all(are_alike(*pair) for pair in waiting) for waiting in _meetings(frame))
+
+
+def _meetings(frame: FrameType) -> list[list[tuple[Any, Any]]]:
+    """Return, for each instruction that both ways come to, the pairs of values that wait for their use."""
     instructions, offsets = _instructions(frame.f_code)
     read = bisect.bisect_right(offsets, frame.f_lasti) - 1  # some Pythons point behind it, into its cache
     if instructions[read].opname != "LOAD_ATTR":
-        return False
+        return []
     one, other = (dict(_way(frame, offsets[read + 1], value)) for value in (False, True))
-    return any(all(map(_is_same, one[at], other[at])) for at in one.keys() & other.keys())
+    met = (at for at in one if at in other and len(one[at]) == len(other[at]))
+    return [[*zip(one[at], other[at], strict=True)] for at in met]
 
 
 @functools.lru_cache(maxsize=1024)

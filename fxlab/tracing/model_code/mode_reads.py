@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.models.graph_modules.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.model_code.idle_reads import decides_nothing
+from fxlab.tracing.model_code.idle_reads import decides_a_number, decides_nothing
 from fxlab.values.nested import REFUSAL
 
 
@@ -24,11 +24,13 @@ class ModeReads:
 
     ``place``: returns ``file:line`` of the model's code that is running. ``places``: the line of the first
     read, by the path of the module. ``modes``: whether each module is in training mode when the run begins.
+    ``gives_numbers``: whether one of these reads gives another number in the other mode.
     """
 
     def __init__(self, model: nn.Module, place: Callable[[], str]) -> None:
         self.modes = {path: vars(m).get("training", True) for path, m in model.named_modules()}
         self.places: dict[str, str] = {}
+        self.gives_numbers = False
         self._place = place
         self._paths = {module: path for path, module in model.named_modules()}
         self._is_ignored = False
@@ -98,6 +100,7 @@ class ModeReads:
         if path is None or module in self._written or path in self.places or decides_nothing(reader):
             return
         self.places[path] = self._place()
+        self.gives_numbers = self.gives_numbers or decides_a_number(reader)
 
     @property
     def modes_read(self) -> set[bool]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import linecache
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from types import FunctionType, ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -62,7 +65,7 @@ def _own_names(file: ModuleType) -> dict[str, Any]:
     """Return the values that names of a file stand for during the run."""
     names = names_in(file)
     texts = [_only_called(text) for text in _texts_of(file)]
-    types = frozenset(_TYPES).intersection(*texts) if texts else ()
+    types = frozenset(_TYPES).intersection(*texts)
     own: dict[str, Any] = {"len": _len, "range": _range, "divmod": _divmod} | {
         name: _TYPES[name] for name in types
     }
@@ -72,7 +75,10 @@ def _own_names(file: ModuleType) -> dict[str, Any]:
 
 
 def _texts_of(file: ModuleType) -> list[str]:
-    """Return the sources of the functions of a Python module: a file, or the cells of a notebook."""
+    """Return the sources of the functions of a Python module that name types of numbers, or of all.
+
+    A module is a file, or the cells of a notebook. Reading a file of transformers as a tree takes long.
+    """
     held = [*names_in(file).values()]
     classes = [value for value in held if is_a(value, type) and file_of(value) == file.__name__]
     held += [value for cls in classes for value in names_in(cls).values()]
@@ -81,18 +87,47 @@ def _texts_of(file: ModuleType) -> list[str]:
     codes = {f.__code__ for f in functions if is_a(f, FunctionType) and f.__module__ == file.__name__}
     names = {code.co_filename for code in codes} - {"<string>"}  # methods that dataclasses make
     names |= {str(file.__file__)} if getattr(file, "__file__", None) else set()
-    return ["".join(linecache.getlines(name)) for name in sorted(names)]
+    texts = ["".join(linecache.getlines(name)) for name in sorted(names)]
+    loader = getattr(file, "__loader__", None)
+    if len(names) == 1 and type(loader) is SourceFileLoader and texts[0]:
+        with suppress(OSError, SyntaxError):  # of a file that has changed
+            return _naming_types(loader, texts[0])
+    return texts or [""]
 
 
 @lru_cache(maxsize=1024)
+def _naming_types(loader: SourceFileLoader, text: str) -> list[str]:
+    """Return the sources of the outermost functions in a file that name types of numbers."""
+    lines, found = text.splitlines(keepends=True), list[str]()
+    ahead: list[Any] = [loader.get_code(loader.name)]
+    for code in ahead:
+        if not code.co_flags & inspect.CO_OPTIMIZED:  # a file or class, which has run
+            ahead += (constant for constant in code.co_consts if is_a(constant, CodeType))
+            continue
+        codes = [*_codes_in(code)]
+        if any(not _TYPES.keys().isdisjoint(each.co_names) for each in codes):
+            last = max(end for each in codes for _, end, *_ in each.co_positions() if end)
+            found.append(textwrap.dedent("".join(lines[code.co_firstlineno - 1 : last])))
+            if _tree_of(found[-1]) is None:  # a function amid an expression
+                return [text]
+    return found
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and those of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if is_a(constant, CodeType):
+            yield from _codes_in(constant)
+
+
+@lru_cache(maxsize=4096)
 def _only_called(text: str) -> frozenset[str]:
     """Return which types of numbers code calls, and compares with nothing, as far as it can be read.
 
     Another class in their place is called and inherited from alike, but is not the same object.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    if (tree := _tree_of(text)) is None:
         return frozenset()
     allowed: set[int] = set()
     for node in ast.walk(tree):
@@ -104,6 +139,13 @@ def _only_called(text: str) -> frozenset[str]:
         allowed.update(map(id, ast.walk(hint)) if hint is not None else ())
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in _TYPES]
     return frozenset(_TYPES if text else ()) - {node.id for node in names if id(node) not in allowed}
+
+
+def _tree_of(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 class _FollowsSymbols(type):

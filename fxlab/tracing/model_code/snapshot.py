@@ -31,13 +31,7 @@ from fxlab.tracing.model_code.holders import (
     new_numbers,
     put_contents_back,
 )
-from fxlab.tracing.model_code.model_files import (
-    PYTHONS,
-    file_of,
-    is_apart,
-    names_in,
-    package_of,
-)
+from fxlab.tracing.model_code.model_files import PYTHONS, file_of, is_apart, names_in, package_of
 from fxlab.values.containers import contents, is_a, memory_in, put_memory_back
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleType})
@@ -89,12 +83,14 @@ class Snapshot:
             if is_a(owner, type):
                 self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
             for key, value in names.items():
-                if is_a(value, Cached) or _goes_on(value):
-                    self.caches.append((owner, key, value))
-                kind = type(value)
+                if (kind := type(value)) in _PLAIN:  # as the many names and numbers of a table
+                    continue
                 if kind is FunctionType and _holds_nothing(value):
                     self._bare.append((f"{name}{key}", value))
-                elif kind not in _PLAIN and key not in _OF_IMPORTS:
+                    continue
+                if is_a(value, Cached) or _goes_on(value):
+                    self.caches.append((owner, key, value))
+                if key not in _OF_IMPORTS:
                     self._keep(f"{name}{key}", value)
 
     def _own(self, values: Iterable[Any]) -> None:
@@ -205,7 +201,7 @@ class Snapshot:
             self.caches += [
                 (holder, key, value)
                 for key, value in before.items()
-                if _goes_on(value) or (is_cell and is_a(value, Cached))
+                if type(value) not in _PLAIN and (_goes_on(value) or (is_cell and is_a(value, Cached)))
             ]
         self._held.append((name, holder, live_contents(holder), before))
         ahead.extend(

@@ -105,10 +105,7 @@ class OperatorBody(RecordedBody):
         self._refused, self._shared, self._is_condition = refused, given, is_condition
 
     def run(
-        self,
-        arguments: Sequence[Any],
-        bind: Callable[[Any, Node], None],
-        node_of: Callable[[Any], Any],
+        self, arguments: Sequence[Any], bind: Callable[[Any, Node], None], node_of: Callable[[Any], Any]
     ) -> tuple[list[Any], Any]:
         """Call the function, end the graph with its results, and return these and their structure.
 

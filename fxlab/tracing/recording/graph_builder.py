@@ -30,12 +30,7 @@ from fxlab.tracing.recording.torch_calls import Call, as_call
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.condition_text import size_text_in
 from fxlab.tracing.shapes.fake_state import Originals
-from fxlab.tracing.shapes.symbolic_sizes import (
-    SizeNodes,
-    SymbolicNumber,
-    excludes_one_only,
-    expression_of,
-)
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, excludes_one_only, expression_of
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path, add_getitem, steps_of, tensors_inside
@@ -74,34 +69,16 @@ class Recording:
     be a constant. ``most_operations``: how complicated a size may be. ``expected``: the calls of another run,
     if this one ends as soon as it records a different one. The graph is to be compared only then.
 
-    Attributes
-    ----------
-    graph : torch.fx.Graph
-        The recorded calls.
-    constants : dict of str to torch.Tensor
-        Tensors that are neither inputs nor parameters, by the name that ``get_attr`` nodes know them by.
-    findings : list of Finding
-        Constants, and facts that hold for the data of the run only.
-    scopes : list
-        The path and class of each module that is running, outermost first.
-    bodies : list of RecordedBody
-        The functions that are being mapped, or are a branch, outermost first.
-    branches : dict of str to GraphModule
-        The graphs of branches, by the name that ``get_attr`` nodes know them by.
-    impure : set of torch.fx.Node
-        Nodes that are kept although nothing uses their results.
-    asked : dict of torch.fx.Node to list
-        Questions of the calls of nodes about sizes. Those that raise for some of them are kept as well.
-    latest : torch.fx.Node
-        The call that was recorded last.
-    outside : types.FrameType
-        The frame that called the model.
-    nodes : mapping of torch.Tensor to torch.fx.Node
-        The node that gives a tensor; with the path to the tensor, if it is a part of the node's result.
-    symbols : dict of sympy.Symbol to torch.fx.Node
-        The node that gives a number; with the dimension, if it is a size of the node's result.
-    sizes : SizeNodes
-        Makes nodes of symbolic numbers.
+    ``graph``: the recorded calls. ``constants``: tensors that are neither inputs nor parameters, by the name
+    that ``get_attr`` nodes know them by. ``findings``: constants, and facts that hold for the data of the run
+    only. ``scopes``: the path and class of each module that is running, outermost first. ``bodies``: the
+    functions that are being mapped, or are a branch, outermost first. ``branches``: the graphs of branches,
+    by the name that ``get_attr`` nodes know them by. ``impure``: nodes that are kept although nothing uses
+    their results. ``asked``: questions of the calls of nodes about sizes. Those that raise for some of them
+    are kept as well. ``latest``: the call that was recorded last. ``outside``: the frame that called the
+    model. ``nodes``: the node that gives a tensor; with the path to the tensor, if it is a part of the node's
+    result. ``symbols``: the node that gives a number; with the dimension, if it is a size of the node's
+    result. ``sizes``: makes nodes of symbolic numbers.
     """
 
     def __init__(
@@ -126,10 +103,8 @@ class Recording:
         self.nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self.symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
         self.sizes = SizeNodes(self.graph, self.source_of, self.describe_place)
-        self._value_in_meta = value_in_meta
-        self._originals = originals
-        self._made = made
-        self._most_operations = most_operations
+        self._value_in_meta, self._most_operations = value_in_meta, most_operations
+        self._originals, self._made = originals, made
         self._expected, self._is_trial = expected or {}, expected is not None
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._paths = {module: path for path, module in model.named_modules()}

@@ -73,13 +73,14 @@ class RaisedErrors:
         self._hold = hold
         self._on_fakes = on_fakes
         self._last: Exception | None = None
+        self._call: Call | None = None
         self._of_tracing: Exception | None = None
 
     def notice(self, call: Call, name: str, error: Exception) -> None:
         """Note the error that a call with a name has raised."""
         if error is self._last:  # it has come from a call inside this one
             return
-        self._last = error
+        self._last, self._call = error, call
         has_no_data = self._on_fakes and (name in MEMORY or isinstance(error, NotImplementedError))
         if has_no_data or isinstance(error, _OF_TRACING):
             self._of_tracing = self._of_tracing or error
@@ -91,9 +92,13 @@ class RaisedErrors:
             if not isinstance(error, TypeError):
                 self._of_tracing = self._of_tracing or unheld
 
+    def call_of(self, error: Exception) -> Call | None:
+        """Return the call that has raised an error, unless the error comes from elsewhere."""
+        return self._call if error is self._last else None
+
     def end(self) -> None:
         """Release the errors, whose tracebacks hold the arguments of calls."""
-        self._last = self._of_tracing = None
+        self._last = self._call = self._of_tracing = None
 
     def require_none(self, unanswered: Exception | None) -> None:
         """Raise the first error that is raised only because the model is traced, if the model went on.

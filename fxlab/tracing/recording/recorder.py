@@ -42,10 +42,7 @@ from fxlab.tracing.recording.handlers.reads import (
     read_one_number,
     read_state,
 )
-from fxlab.tracing.recording.handlers.refusals import (
-    derivatives_refused,
-    refuse_backward,
-)
+from fxlab.tracing.recording.handlers.refusals import derivatives_refused, refuse_backward
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
@@ -116,17 +113,13 @@ def _answer(run: RecordingState, call: TorchCall) -> Any:
     return make_and_record(run, call)
 
 
-def record(
-    run: RecordingState, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
-) -> None:
+def record(run: RecordingState, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
     """Run a model once, and make a graph of its calls.
 
     ``run``: the run, which has the graph afterwards. ``arguments``: the inputs, which become placeholders.
-    ``values``: name of the argument -> its value for the run, with fake or real tensors. ``gradients``:
-    whether to run with gradients.
+    ``values``: name of the argument -> its value for the run, with fake or real tensors.
     """
     recording, conditions = run.recording, run.conditions
-    run.gradients = gradients
     buffers, drawn = dict(run.model.named_buffers()), python_generators()
     _make_placeholders(run, arguments, values)
     recording.outside = sys._getframe()
@@ -136,12 +129,17 @@ def record(
     reads = run.mode_reads.watched(), run.setting_reads.watched(), outside.watched(), run.overrides_hidden()
     watched = autocast.watched(), *reads, *(seen(run) for seen in HIDDEN_CALLS)
     # Not torch.set_grad_enabled: it takes effect when made, and inference_mode would restore its value.
-    grad_mode = torch.enable_grad() if gradients else torch.no_grad()
+    grad_mode = torch.enable_grad() if run.rung.gradients else torch.no_grad()
     entered = torch.inference_mode(False), grad_mode, *watched, Recorder(run)
     with RestoringStack(*entered, run.sizes.asked(by_model=True)):
         try:
             output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
+        except Exception as error:
+            if run.rung.on_failure is not None:
+                run.rung.on_failure(run, error)
+            raise
         finally:
+            run.failed = None
             # Its traceback leads to tensors, which lead to the sizes by C++, where no cycle is collected.
             unanswered, run.sizes.unanswered = run.sizes.unanswered, None
             run.one_thread.require()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from torch.overrides import TorchFunctionMode
 from fxlab.base.interrupts import InterruptsHeld
 from fxlab.models.running.autocast import UnderAutocast, autocast_state
 from fxlab.models.state.settings import function_modes_hidden
+from fxlab.tracing.bound_inputs import Size
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.mode_reads import ModeReads
 from fxlab.tracing.model_code.model_files import files_of
+from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.setting_reads import OutsideReads, SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
@@ -49,54 +52,71 @@ class StateWrittenError(Exception):
         self.names = names
 
 
+@dataclass(frozen=True)
+class TraceStrategy:
+    """A way to record a model."""
+
+    name: str
+    dynamic: bool = True
+    """Whether sizes are symbols."""
+    with_data: bool = False
+    """Whether data comes along with the fake tensors."""
+    is_real: bool = False
+    """Whether the model runs on its inputs themselves."""
+    parts: Mapping[Part, Reason] | None = None
+    """The parts of the model that stay whole, and why."""
+    most_operations: int = MOST_OPERATIONS
+    """How complicated a size may be."""
+    stand_ins: Mapping[Size, int] = field(default_factory=dict)
+    """The sizes to record on in place of given sizes of one."""
+    hides_fakes: bool = False
+    """Whether a model that asks for fake tensors is told that there are none."""
+    own_storages: bool = False
+    """Whether each fake tensor has a storage of its own, for a model that compares them."""
+    keeps_ones: bool = True
+    """Whether torch may decide that a given size of one is one."""
+    follows_heights: bool = True
+    """Whether the sizes of images and the like are followed, where that is not too costly."""
+    data_state: frozenset[str] = frozenset()
+    """Parameters and buffers that the model writes, so that numbers read from them are data."""
+    opens_hooked: bool = False
+    """Whether modules with forward hooks are gone into, for a model that uses tensors made in hooks."""
+    gradients: bool = True
+    """Whether to run it with gradients."""
+    training: bool | None = None
+    """The mode to put it in, if that is another one."""
+    expected: RecordedNodes | None = None
+    """The calls of another run, if this one ends as soon as it records a different one."""
+    on_failure: Callable[[RecordingState, Exception], None] | None = None
+    """Called with the state of the run, and the error, if the model raises."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether the model's data is computed with, which there must be then."""
+        return self.with_data or self.is_real
+
+
 class RecordingState:
     """The state of a run while a model is recorded, which the handlers of its calls share.
 
     ``twin``: runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.
     ``leaves``: which modules are one ``call_module`` node each. ``fakes``: the inputs on fake tensors, and
     the symbols of their sizes. ``made``: the tensors that were made during the run, none of which can be a
-    constant. ``one_thread``: notices the model's work in other threads. ``real``: the real tensors that the
-    model runs on, if these are no fake ones. ``whole``: the parts of the model that are called as they are.
-    ``most_operations``: how complicated a size may be. ``expected``: the calls of another run, if this one
-    ends as soon as it records a different one. ``data_state``: the parameters and buffers that the model is
-    known to write, so that numbers read from them are data.
+    constant. ``one_thread``: notices the model's work in other threads. ``rung``: the way to record it.
+    ``real``: the real tensors that the model runs on, if these are no fake ones.
 
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The twin's module, which runs.
-    recording : Recording
-        The recorded graph, and its state.
-    conditions : Conditions
-        Adds the checks of the graph to it.
-    errors : RaisedErrors
-        Notices the errors that the model may have caught.
-    sizes : ModelSizes
-        Knows the model's questions about sizes.
-    mode_reads : ModeReads
-        Where the model has read its mode.
-    setting_reads : SettingReads
-        Where it has read settings of torch.
-    outside_reads : OutsideReads
-        Where it has read environment variables, and the clock.
-    mode : TorchFunctionMode
-        The recorder, to be entered by a handler that answers a call by another one.
-    gradients : bool
-        Whether the model runs with gradients.
-    is_paused : bool
-        Whether something is running that is one node, or none.
-    dtypes_read : set of bool
-        Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
-    reads_shapes : bool
-        Whether the model has asked for the shape of a tensor, or for something of it.
-    data_state : frozenset of str
-        The parameters and buffers that the model is known to write.
-    opens_hooked : bool
-        Whether modules with forward hooks are gone into, so that the calls of their hooks are seen.
+    ``model``: the twin's module, which runs. ``recording``: the recorded graph, and its state.
+    ``conditions``: adds the checks of the graph to it. ``errors``: notices the errors that the model may have
+    caught. ``sizes``: knows the model's questions about sizes. ``mode_reads``: where the model has read its
+    mode. ``setting_reads``: where it has read settings of torch. ``outside_reads``: where it has read
+    environment variables, and the clock. ``mode``: the recorder, to be entered by a handler that answers a
+    call by another one. ``is_paused``: whether something is running that is one node, or none.
+    ``dtypes_read``: of which tensors the model has asked for the dtype: floating-point or complex ones,
+    others. ``reads_shapes``: whether the model has asked for the shape of a tensor, or for something of it.
+    ``failed``: the last error that has left a module, and the paths and classes of the modules around it.
     """
 
     mode: TorchFunctionMode
-    gradients: bool
 
     def __init__(
         self,
@@ -105,32 +125,24 @@ class RecordingState:
         fakes: FakeInputs,
         made: TensorsMade,
         one_thread: OneThread,
-        *,
+        rung: TraceStrategy,
         real: RealTensors | None = None,
-        whole: WholeParts | None = None,
-        most_operations: int = MOST_OPERATIONS,
-        expected: RecordedNodes | None = None,
-        data_state: frozenset[str] = frozenset(),
-        opens_hooked: bool = False,
     ) -> None:
-        self.twin, self.model = twin, twin.model
-        self.opens_hooked = opens_hooked
-        self.data_state = data_state
+        self.twin, self.model, self.rung = twin, twin.model, rung
+        self.failed: tuple[Exception, list[tuple[str, type[Any]]]] | None = None
         self._held_state: dict[str, torch.Tensor] = {}
         self._versions = {id(tensor): _with_data(tensor) for tensor in self._state()}
         self._written: set[int] = set()
-        self.leaves = leaves
-        self.fakes = fakes
-        self.made = made
-        self.one_thread = one_thread
-        self.real = real
-        self.whole = whole
+        self.leaves, self.fakes, self.made, self.one_thread, self.real = leaves, fakes, made, one_thread, real
+        self.whole = None if rung.parts is None else WholeParts(rung.parts, fakes)
         self.sizes = fakes.shape_env
         self.recording = Recording(
-            self.model, fakes.as_fake, Originals(twin), made, most_operations, expected
+            self.model, fakes.as_fake, Originals(twin), made, rung.most_operations, rung.expected
         )
         self.conditions = Conditions(self.recording, self.sizes)
-        self.errors = RaisedErrors(self.conditions.hold_error, on_fakes=real is None)
+        # The graph of a run that is to fail is only looked at.
+        hold = self.conditions.hold_error if rung.on_failure is None else lambda *_: None
+        self.errors = RaisedErrors(hold, on_fakes=real is None)
         self.mode_reads = ModeReads(self.model, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(self.model, self.is_seen)
         self.outside_reads = OutsideReads(files_of(self.model), self.is_seen)
@@ -156,7 +168,7 @@ class RecordingState:
         del self.twin, self.model
         self.mode_reads.end()
         self.errors.end()
-        self.whole = None
+        self.whole = self.failed = None
         self.fakes.values = {}
         return self.recording.end()
 
@@ -164,7 +176,7 @@ class RecordingState:
 
     def is_held(self, name: str, tensor: torch.Tensor) -> bool:
         """Tell whether a number that Python reads from a parameter or buffer stays the same in each run."""
-        if name in self.data_state or self._is_written(tensor):
+        if name in self.rung.data_state or self._is_written(tensor):
             return False
         self._held_state[name] = tensor
         return True

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,23 +12,20 @@ from torch import nn
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.models.running.running import generators_kept, seed_generators
 from fxlab.models.state.model_state import state_kept
-from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors
+from fxlab.tracing.bound_inputs import Argument, mapped_tensors
 from fxlab.tracing.findings import Found
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
-from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
 from fxlab.tracing.recording.handlers.memory import StoragesComparedError
 from fxlab.tracing.recording.handlers.modules import hooks_of
-from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
-from fxlab.tracing.recording.run import RecordingState, StateWrittenError
+from fxlab.tracing.recording.run import RecordingState, StateWrittenError, TraceStrategy
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
 from fxlab.tracing.shapes.condition_text import size_texts_marked
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
@@ -38,43 +34,6 @@ from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 from fxlab.tracing.torch_private import enable_python_dispatcher
-
-
-@dataclass(frozen=True)
-class TraceStrategy:
-    """A way to record a model."""
-
-    name: str
-    dynamic: bool = True
-    """Whether sizes are symbols."""
-    with_data: bool = False
-    """Whether data comes along with the fake tensors."""
-    is_real: bool = False
-    """Whether the model runs on its inputs themselves."""
-    parts: Mapping[Part, Reason] | None = None
-    """The parts of the model that stay whole, and why."""
-    most_operations: int = MOST_OPERATIONS
-    """How complicated a size may be."""
-    stand_ins: Mapping[Size, int] = field(default_factory=dict)
-    """The sizes to record on in place of given sizes of one."""
-    hides_fakes: bool = False
-    """Whether a model that asks for fake tensors is told that there are none."""
-    own_storages: bool = False
-    """Whether each fake tensor has a storage of its own, for a model that compares them."""
-    keeps_ones: bool = True
-    """Whether torch may decide that a given size of one is one."""
-    follows_heights: bool = True
-    """Whether the sizes of images and the like are followed, where that is not too costly."""
-    data_state: frozenset[str] = frozenset()
-    """Parameters and buffers that the model writes, so that numbers read from them are data."""
-    opens_hooked: bool = False
-    """Whether modules with forward hooks are gone into, for a model that uses tensors made in hooks."""
-
-    @property
-    def computes(self) -> bool:
-        """Whether the model's data is computed with, which there must be then."""
-        return self.with_data or self.is_real
-
 
 LADDER = (
     TraceStrategy(DYNAMIC),
@@ -93,23 +52,15 @@ def record_on(
     around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
-    *,
-    gradients: bool,
-    training: bool | None = None,
-    expected: RecordedNodes | None = None,
 ) -> RecordingState:
     """Record a model; the model and the Python around it are left as they were.
 
-    ``around``: that Python. ``leaves``: which modules are one node each. ``gradients``: whether to run it
-    with gradients. ``training``: the mode to put it in, if that is another one. ``expected``: the calls of
-    another run, if this one ends as soon as it records a different one.
+    ``around``: that Python. ``leaves``: which modules are one node each.
     """
-    recorded = partial(_on_fake_tensors, training=training, expected=expected)
+    recorded = _on_real_tensors if rung.is_real else _on_fake_tensors
     while True:
         try:
-            return (_on_real_tensors if rung.is_real else recorded)(
-                rung, model, around, arguments, leaves, gradients
-            )
+            return recorded(rung, model, around, arguments, leaves)
         except StoragesComparedError:
             # The model compares storages, so the answer has to be true; it costs more questions about sizes.
             rung = replace(rung, own_storages=True)
@@ -131,9 +82,6 @@ def _on_fake_tensors(
     around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
-    gradients: bool,
-    training: bool | None,
-    expected: RecordedNodes | None,
 ) -> RecordingState:
     fakes = FakeInputs(
         arguments,
@@ -162,20 +110,12 @@ def _on_fake_tensors(
             put_back_after(around, fakes.mode) as changed,
             RestoringStack(*entered),
         ):
+            # The state alone holds the twin, and so ends it.
             run = RecordingState(
-                fake_twin(model, fakes.mode, training),
-                leaves,
-                fakes,
-                made,
-                one_thread,
-                whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
-                most_operations=rung.most_operations,
-                expected=expected,
-                data_state=rung.data_state,
-                opens_hooked=rung.opens_hooked,
+                fake_twin(model, fakes.mode, rung.training), leaves, fakes, made, one_thread, rung
             )
             with RestoringStack(fakes.mode):
-                changed += around.set_by(record, run, arguments, fakes.values, gradients=gradients)
+                changed += around.set_by(record, run, arguments, fakes.values)
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
         left = still_there(run.end())
     # Fake tensors that outlive the run would reach later runs of the model.
@@ -194,7 +134,6 @@ def _on_real_tensors(
     around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
-    gradients: bool,
 ) -> RecordingState:
     fakes = FakeInputs(arguments, dynamic=False)
     one_thread, made = OneThread(), TensorsMade()
@@ -205,19 +144,10 @@ def _on_real_tensors(
     entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
     kept = state_kept(model, others=around.tensors), put_back_after(around)
     with kept[0], kept[1] as changed, RestoringStack(*entered):
-        run = RecordingState(
-            real.twin_of(model),
-            leaves,
-            fakes,
-            made,
-            one_thread,
-            real=real,
-            data_state=rung.data_state,
-            opens_hooked=rung.opens_hooked,
-        )
+        run = RecordingState(real.twin_of(model), leaves, fakes, made, one_thread, rung, real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
-            changed += around.set_by(record, run, arguments, watched, gradients=gradients)
+            changed += around.set_by(record, run, arguments, watched)
         run.end()
     run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
     if real.cuts_history:

@@ -54,20 +54,11 @@ class ModelSizes(ShapeEnv):
     Questions of an operator need not be held: the operator is in the graph, and asks again. The offset of a
     tensor in its memory has no symbol: a model does not depend on it.
 
-    Attributes
-    ----------
-    is_asked_by_model : bool
-        Whether the model's own code is running, and nothing that becomes a node.
-    held : dict of sympy expressions to str
-        The answers about sizes that the model got, or its requirements of them -> ``file:line``.
-    decisions : list of Decision
-        Its decisions on data, or its requirements of data.
-    names : dict of sympy.Symbol to str
-        The names of sizes, for people.
-    unanswered : Exception or None
-        The error that the first question of the model has ended with, as the answer depends on data.
-    work : SizeWork
-        Counts the costly arithmetic on symbols.
+    ``is_asked_by_model``: whether the model's own code is running, and nothing that becomes a node. ``held``:
+    the answers about sizes that the model got, or its requirements of them -> ``file:line``. ``decisions``:
+    its decisions on data, or its requirements of data. ``names``: the names of sizes, for people.
+    ``unanswered``: the error that the first question of the model has ended with, as the answer depends on
+    data. ``work``: counts the costly arithmetic on symbols.
     """
 
     def __init__(self, **options: Any) -> None:

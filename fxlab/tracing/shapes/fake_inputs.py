@@ -55,28 +55,12 @@ class FakeInputs:
     size of one is one. ``follows_heights``: whether the sizes of images and the like are followed, where that
     is not too costly.
 
-    Attributes
-    ----------
-    mode : FakeTensorMode
-        To be entered for the run.
-    values : dict of str to Any
-        Name of the argument -> its value, with fake tensors.
-    has_data : bool
-        Whether data comes along.
-    given : dict of Size to int
-        The sizes of the real inputs.
-    recorded : dict of Size to int
-        The sizes that the run is recorded on.
-    work : SizeWork
-        Counts the arithmetic on symbolic sizes.
-    given_up : set of Size
-        The sizes that are fixed because following them took too much of it.
-    symbols : dict of Size to sympy.Symbol
-        The symbols that stand for them; empty if not dynamic.
-    given_up : set of Size
-        The sizes that were fixed as following them takes more than it is worth.
-    narrow : set of Size
-        Those of them of which the model takes few others: it ties a value computed from them to a number.
+    ``mode``: to be entered for the run. ``values``: name of the argument -> its value, with fake tensors.
+    ``has_data``: whether data comes along. ``given``: the sizes of the real inputs. ``recorded``: the sizes
+    that the run is recorded on. ``work``: counts the arithmetic on symbolic sizes. ``symbols``: the symbols
+    that stand for them; empty if not dynamic. ``given_up``: the sizes that were fixed as following them takes
+    more than it is worth. ``narrow``: those of them of which the model takes few others: it ties a value
+    computed from them to a number.
     """
 
     def __init__(

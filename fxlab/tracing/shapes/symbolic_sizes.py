@@ -163,7 +163,4 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     if hasattr(functions, name)
 }
 """Class of sympy -> the Python function for it."""
-_OF_ANY_NUMBER: dict[Any, Callable[..., Any]] = {
-    functions.Max: torch.sym_max,
-    functions.Min: torch.sym_min,
-}
+_OF_ANY_NUMBER: dict[Any, Callable[..., Any]] = {functions.Max: torch.sym_max, functions.Min: torch.sym_min}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.fx import GraphModule
@@ -22,20 +22,16 @@ class DifferenceError(TraceError):
     code = "other-results"
 
 
-def check_against_eager(
-    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
-) -> list[Finding]:
-    """Compare a trace with the model, on the given inputs, with padding and at other sizes.
+def check_given(eager: EagerReference, traced: GraphModule) -> list[Finding]:
+    """Compare the very module that is returned, with all its checks, on the given inputs.
 
-    ``fakes``: the inputs of the run. ``on_other_data``: whether to compare on other numbers of the same sizes
-    as well, since the given ones were computed with when the model was recorded. Raises TraceError if they do
-    not agree.
+    Raises TraceError if it does not agree with the model.
     """
     given = {argument.name: argument.value for argument in eager.arguments}
     try:
-        with_gradients = eager.first_difference_with_gradients(traced, given)
+        with_gradients = eager.difference_with_gradients(traced, given)
         if with_gradients != "":
-            _require_no_difference(eager.first_difference(traced, given), "the inputs")
+            _require_no_difference(eager.difference(traced, given), "the inputs")
     except GraphRejectsInputsError as error:
         raise Obstacle.INPUTS_REFUSED(error=error) from error
     except EagerError as error:
@@ -43,21 +39,28 @@ def check_against_eager(
     findings = [Found.SAME_BITS("the inputs")]
     if with_gradients:
         findings.append(Found.GRADIENTS_DIFFER("the inputs, with gradients", difference=with_gradients))
+    return findings
+
+
+def check_others(
+    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
+) -> list[Finding]:
+    """Compare a trace with the model on other inputs: at other sizes and with padding, together if it can be.
+
+    ``fakes``: the inputs of the run. ``on_other_data``: whether to compare on other numbers of the same sizes
+    as well, since the given ones were computed with when the model was recorded. Raises TraceError if they do
+    not agree.
+    """
+    findings: list[Finding] = []
     if shared := [argument.name for argument in eager.arguments if argument.shared is not None]:
+        given = {argument.name: argument.value for argument in eager.arguments}
         given |= {argument.name: argument.shared for argument in eager.arguments if argument.name in shared}
         words = f"the inputs as they were given, {' and '.join(shared)} being the tensor of another input"
-        findings.append(_outcome(eager, traced, iter([given]), words))
+        findings.append(_outcome(eager, traced, [given], words))
     if on_other_data:
-        findings.append(_outcome_on_other_data(eager, traced))
-    if (padded := with_padding(eager.arguments)) is not None:
-        findings.append(_outcome(eager, traced, iter([padded]), "padded masks"))
-    return findings + _check_other_sizes(eager, traced, fakes)
+        findings.append(_outcome(eager, traced, other_data(eager.arguments), "other data"))
 
-
-def _check_other_sizes(eager: EagerReference, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
-    """Compare with all sizes changed at once; one by one where the model does not take that."""
-
-    def first_taken(changes: list[Change]) -> Finding:
+    def first_taken(changes: Sequence[Change]) -> Finding:
         for words, sizes in changes:
             finding = _outcome(eager, traced, eager.resized(sizes), words)
             if finding.code == Found.SAME_BITS.code:
@@ -65,8 +68,19 @@ def _check_other_sizes(eager: EagerReference, traced: GraphModule, fakes: FakeIn
         return finding
 
     together, one_by_one = other_sizes(fakes)
-    findings = [first_taken(together)] if together else []
-    if not findings or findings[0].code != Found.SAME_BITS.code:
+    padded, is_same = with_padding(eager.arguments), False
+    if padded is not None and (at_once := together or (one_by_one[0] if len(one_by_one) == 1 else [])):
+        words, sizes = at_once[0]
+        ways = (with_padding(eager.arguments, values) or values for values in eager.resized(sizes))
+        both = _outcome(eager, traced, ways, f"{words}, with padded masks")
+        if is_same := both.code == Found.SAME_BITS.code:
+            findings.append(both)
+    if padded is not None and not is_same:
+        findings.append(_outcome(eager, traced, [padded], "padded masks"))
+    if together and not is_same:
+        findings.append(first_taken(together))
+        is_same = findings[-1].code == Found.SAME_BITS.code
+    if not is_same:  # the model may take other sizes one by one
         findings += map(first_taken, one_by_one)
     larger = larger_batch(fakes)
     if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
@@ -88,20 +102,6 @@ def check_second_run(eager: EagerReference, traced: GraphModule) -> list[Finding
     return [Found.SECOND_RUN_DIFFERS("a second run", difference=difference)]
 
 
-def _expect_same(eager: EagerReference, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
-    _require_no_difference(eager.difference(traced, values), words)
-
-
-def require_as_compared(eager: EagerReference, traced: GraphModule) -> None:
-    """Raise if a graph that has got checks of its own since it was compared is another one now."""
-    traced.graph.lint()
-    traced.recompile()
-    try:
-        _require_no_difference(eager.again(traced), "the inputs, with all its checks")
-    except GraphRejectsInputsError as error:
-        raise Obstacle.INPUTS_REFUSED(error=error) from error
-
-
 def _require_no_difference(difference: str, words: str) -> None:
     if difference:
         raise DifferenceError(
@@ -110,33 +110,17 @@ def _require_no_difference(difference: str, words: str) -> None:
 
 
 def _outcome(
-    eager: EagerReference, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str
+    eager: EagerReference, traced: GraphModule, ways: Iterable[Mapping[str, Any]], words: str
 ) -> Finding:
-    """Return the result of a comparison on the first of several inputs that the model takes."""
+    """Return the result of a comparison on the first of several inputs that both take."""
     left_out = None
     for values in ways:
         try:
-            _expect_same(eager, traced, values, words)
+            _require_no_difference(eager.difference(traced, values), words)
         except EagerError as error:
             left_out = left_out or Found.MODEL_RAISES(words, error=error)
         except GraphRejectsInputsError as error:
-            return Found.GRAPH_REFUSES(words, error=error)
+            left_out = left_out or Found.GRAPH_REFUSES(words, error=error)
         else:
             return Found.SAME_BITS(words)
     return left_out or Found.NO_SUCH_INPUTS(words)
-
-
-def _outcome_on_other_data(eager: EagerReference, traced: GraphModule) -> Finding:
-    """Return the result of a comparison on the first other data that both take."""
-    words = "other data"
-    left_out = Found.NO_SUCH_INPUTS(words)
-    for values in other_data(eager.arguments):
-        try:
-            _expect_same(eager, traced, values, words)
-        except EagerError as error:
-            left_out = Found.MODEL_RAISES(words, error=error)
-        except GraphRejectsInputsError as error:
-            left_out = Found.GRAPH_REFUSES(words, error=error)
-        else:
-            return Found.SAME_BITS(words)
-    return left_out

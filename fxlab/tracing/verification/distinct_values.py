@@ -6,7 +6,8 @@ one without on zeros, which new biases are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,18 +41,28 @@ def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:
     """
     generator = torch.Generator().manual_seed(0)
 
-    def other(tensor: torch.Tensor) -> torch.Tensor:
-        return _other(tensor, generator)
+    def changed(*kinds: bool) -> dict[str, Any]:
+        def change(_: str, __: Path, tensor: torch.Tensor) -> torch.Tensor:
+            return _other(tensor, generator) if is_floating(tensor) in kinds else tensor
+
+        return mapped_tensors(arguments, change)
 
     kinds = [is_floating(t) for a in arguments for _, t in tensors_inside(a.value)]
-    yield _changed(arguments, other)
+    yield changed(True, False)
     if any(kinds) and not all(kinds):
-        yield _changed(arguments, lambda t: other(t) if is_floating(t) else t)
-        yield _changed(arguments, lambda t: t if is_floating(t) else other(t))
+        yield changed(True)
+        yield changed(False)
 
 
-def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
-    """Return inputs whose masks end in zeros, or ``None`` if there is no mask of ones to change."""
+def with_padding(
+    arguments: tuple[Argument, ...], values: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Return inputs whose masks end in zeros, or ``None`` if there is no mask of ones to change.
+
+    ``values``: others in place of the given ones, by name.
+    """
+    if values is not None:
+        arguments = tuple(replace(argument, value=values[argument.name]) for argument in arguments)
     changed = False
 
     def pad(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
@@ -67,12 +78,6 @@ def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
 
     values = mapped_tensors(arguments, pad)
     return values if changed else None
-
-
-def _changed(
-    arguments: tuple[Argument, ...], change: Callable[[torch.Tensor], torch.Tensor]
-) -> dict[str, Any]:
-    return mapped_tensors(arguments, lambda _, __, tensor: change(tensor))
 
 
 def _other(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

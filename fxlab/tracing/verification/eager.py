@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -17,14 +19,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
 from fxlab.base.exchanged import patched_functions
-from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.running.running import (
-    call_arguments,
     call_model,
     detached,
-    generators_kept,
     needs_gradients,
     run,
 )
@@ -61,34 +60,23 @@ class EagerReference:
     """The model as the reference that a trace is measured against.
 
     ``model``: the module that was traced. ``arguments``: inputs that it runs on. ``has_data``: whether there
-    is something to compare: not on the meta device. ``around``: the Python around it. ``gradients``: whether
-    to run with gradients; if ``None``, only if it turns out that they are needed.
+    is something to compare: not on the meta device. ``around``: the Python around it. It runs with gradients
+    if it turns out that they are needed.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        arguments: tuple[Argument, ...],
-        *,
-        has_data: bool,
-        around: Surroundings,
-        gradients: bool | None = None,
+        self, model: nn.Module, arguments: tuple[Argument, ...], *, has_data: bool, around: Surroundings
     ) -> None:
-        self.arguments = arguments
-        self.has_data = has_data
-        self._model = model
-        self._gradients = gradients
+        self.arguments, self.has_data, self._model = arguments, has_data, model
+        self._gradients: bool | None = None
         self._state: Mapping[str, torch.Tensor] = {}
         self._kept = _KeptState(model, around)
-        self._first: tuple[_Way, _Outcome] | None = None
 
     def with_gradients(self, gradients: bool | None) -> EagerReference:
         """Return the same model, to be run with gradients or without."""
-        around = self._kept.around
-        other = EagerReference(
-            self._model, self.arguments, has_data=self.has_data, around=around, gradients=gradients
-        )
-        other._kept = self._kept
+        other = copy.copy(self)
+        vars(other).pop("varied", None)
+        other._gradients = gradients
         return other
 
     def only_run(self) -> AbstractContextManager[None]:
@@ -112,15 +100,10 @@ class EagerReference:
 
     def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
         """Tell whether the model runs where gradients are on: some kernels have no backward."""
-        args, kwargs = call_arguments(inputs_of(self.arguments, values))
-        with RestoringStack(
-            self._kept.put_back_after(), device_errors_raised(), generators_kept(), torch.enable_grad()
-        ):
-            try:
-                copy_context().run(self._model, *args, **kwargs)
-            except Exception:  # a model may raise anything
-                return False
-        return True
+        with suppress(EagerError):
+            self._of_model(_Way((values,), True))
+            return True
+        return False
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes, as ``torch.cond`` does with both branches."""
@@ -145,12 +128,8 @@ class EagerReference:
         """
         return self._compared(traced, _Way(runs))
 
-    def first_difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
-        """Do as :meth:`difference` on the first inputs, and keep the model's results for :meth:`again`."""
-        return self._compared(traced, _Way((values,)), is_first=True)
-
-    def first_difference_with_gradients(self, traced: GraphModule, values: Mapping[str, Any]) -> str | None:
-        """Do so where gradients are on, and compare what they reach; return ``None`` if that is unknown.
+    def difference_with_gradients(self, traced: GraphModule, values: Mapping[str, Any]) -> str | None:
+        """Do so on one run where gradients are on, and compare what they reach; ``None`` if that is unknown.
 
         Floating-point inputs have gradients as well, and nothing is kept for a backward pass, if the model
         takes that.
@@ -166,22 +145,21 @@ class EagerReference:
         for way in (_Way((with_leaves,), True, nothing_kept), _Way((values,), True)):
             with suppress(EagerError, GraphRejectsInputsError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of gradients, which nobody has asked for
-                return self._compared(traced, way, is_first=True)
+                return self._compared(traced, way)
         return None
 
-    def again(self, traced: GraphModule) -> str:
-        """Return how a graph that was given checks since differs from the first results of the model."""
-        return "" if self._first is None else self._difference_from(traced, *self._first)
-
-    def _compared(self, traced: GraphModule, way: _Way, *, is_first: bool = False) -> str:
+    def _compared(self, traced: GraphModule, way: _Way) -> str:
         expected = self._of_model(way)
-        found = self._difference_from(traced, way, expected)
-        if found and (noise := _difference(self._of_model(way), expected)):
-            # No two runs of the model agree; then the graph must be about as close.
-            is_close = _are_close(self._run(traced, way), expected)
-            return "" if is_close else f"{found} (the model by itself: {noise})"
-        if is_first and not found:
-            self._first = way, expected
+        try:
+            actual = self._run(traced, way)
+        except Exception as error:  # a graph may fail in any way that torch can
+            if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
+                raise GraphRejectsInputsError(str(error)) from error
+            return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
+        found = _difference(actual, expected)
+        # If no two runs of the model agree, the graph must be about as close.
+        if found and _are_close(actual, expected) and _difference(self._of_model(way), expected):
+            return ""
         return found
 
     def _of_model(self, way: _Way) -> _Outcome:
@@ -189,14 +167,6 @@ class EagerReference:
             return self._run(self._model, way)
         except Exception as error:  # a model may refuse inputs with any error
             raise EagerError(str(error)) from error
-
-    def _difference_from(self, traced: GraphModule, way: _Way, expected: _Outcome) -> str:
-        try:
-            return _difference(self._run(traced, way), expected)
-        except Exception as error:  # a graph may fail in any way that torch can
-            if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
-                raise GraphRejectsInputsError(str(error)) from error
-            return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
 
     @cached_property
     def varied(self) -> EagerReference:
@@ -367,7 +337,12 @@ def _difference_of_outputs(actual: Any, expected: Any) -> str:
 
 def _are_close(actual: _Outcome, expected: _Outcome) -> bool:
     ours, theirs = ({**tensors_by_path(each.output), **each.state} for each in (actual, expected))
-    return actual.reached >= expected.reached and all(
-        torch.allclose(tensor.double(), theirs[path].double(), rtol=1e-3, atol=1e-4, equal_nan=True)
-        for path, tensor in ours.items()
+    shapes = ({path: tensor.shape for path, tensor in each.items()} for each in (ours, theirs))
+    return (
+        actual.reached >= expected.reached
+        and operator.eq(*shapes)
+        and all(
+            torch.allclose(tensor.double(), theirs[path].double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+            for path, tensor in ours.items()
+        )
     )

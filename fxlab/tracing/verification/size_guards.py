@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -50,14 +49,20 @@ def unsafe_assumptions(
             broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
-        try:
-            others = varied(resized(eager.arguments, fakes.recorded | dict(sizes)))
-            is_same = not eager.varied.difference(traced, others)
-        except (EagerError, GraphRejectsInputsError):
-            continue
-        if not is_same:
+        if _is_same(traced, fakes, eager, sizes) is False:
             found.append(min(broken, key=_generality) if equality is None else equality)
     return found
+
+
+def _is_same(
+    traced: GraphModule, fakes: FakeInputs, eager: EagerReference, sizes: Mapping[Size, int]
+) -> bool | None:
+    """Tell whether a graph computes the same as the model at other sizes; ``None`` if not both take them."""
+    others = varied(resized(eager.arguments, {**fakes.recorded, **sizes}))
+    try:
+        return not eager.varied.difference(traced, others)
+    except (EagerError, GraphRejectsInputsError):
+        return None
 
 
 def wrong_at_one(
@@ -75,10 +80,8 @@ def wrong_at_one(
     ]
     found: set[Size] = set()
     for sizes in (*equal, *({size} for together in equal if len(together) > 1 for size in together)):
-        ones = resized(eager.arguments, fakes.recorded | dict.fromkeys(sizes, 1))
-        with suppress(EagerError, GraphRejectsInputsError):
-            if eager.varied.difference(traced, varied(ones)):
-                found |= sizes
+        if _is_same(traced, fakes, eager, dict.fromkeys(sizes, 1)) is False:
+            found |= sizes
     return found
 
 
@@ -183,11 +186,7 @@ def _holds_anyway(
     free = fakes.shape_env.replace(*condition.free_symbols)
     if not isinstance(free, sympy.Symbol):
         return False
-    single = varied(resized(eager.arguments, sizes_at(fakes, {free: 1})))
-    try:
-        return not eager.varied.difference(traced, single)
-    except (EagerError, GraphRejectsInputsError):
-        return False
+    return _is_same(traced, fakes, eager, sizes_at(fakes, {free: 1})) is True
 
 
 def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: EagerReference | None) -> list[Size]:

@@ -26,11 +26,6 @@ class Repetition:
     first_is_returned: bool
     """Whether the graph returns the first node's value, or one that shares memory with it."""
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The repetition, which would go."""
-        return (self.node,)
-
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpressions(RewritePass[Repetition]):

@@ -31,11 +31,6 @@ class Constant:
     """The nodes that it is computed from and that nothing else needs, last first."""
     facts: GraphFacts
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The call, which would become the reading of a buffer."""
-        return (self.node,)
-
     @cached_property
     def value(self) -> Any:
         """Its value outside of autocast; an exception if it raises."""

@@ -33,11 +33,6 @@ class RedundantView:
     is_whole: bool
     """Whether the source is read instead of the call; otherwise the call reads it."""
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The call."""
-        return (self.node,)
-
 
 @dataclass(frozen=True)
 class RemoveRedundantViews(RewritePass[RedundantView]):

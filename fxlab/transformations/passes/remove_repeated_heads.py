@@ -48,11 +48,6 @@ class GroupedAttention:
     inner: tuple[Node, ...]
     """The nodes to erase, last first."""
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The attention."""
-        return (self.node,)
-
 
 @dataclass(frozen=True)
 class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):

@@ -35,7 +35,6 @@ class Confirmation:
 
     refusal: Refusal | None = None
     """The reason why the replacement must not be used, if it computes something else."""
-    is_confirmed: bool = False
     differs_under_autocast: bool = False
     """Whether its results have another dtype under autocast."""
     difference: str = ""
@@ -101,7 +100,7 @@ class Confirming:
             return found
         refusal = None if other.refusal is None else Reason.OTHER_SIZES(reason=other.refusal.words)
         difference = found.difference or f"at other sizes, {other.difference}"
-        return replace(found, refusal=refusal, is_confirmed=False, difference=difference)
+        return replace(found, refusal=refusal, difference=difference)
 
     def _compared(self, replacement: Replacement) -> Confirmation:
         count = sum(math.prod(shape) for shape, _ in self._kinds)
@@ -123,7 +122,7 @@ class Confirming:
             fails = Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
             return Confirmation(fails, has_run=True)
         refusal, difference = self._compare(expected, found, leaves)
-        return Confirmation(refusal, not (refusal or difference), difference=difference, has_run=True)
+        return Confirmation(refusal, difference=difference, has_run=True)
 
     @cached_property
     def _symbols(self) -> dict[Any, int]:

@@ -64,11 +64,6 @@ class Written:
     """Nodes that check the dtype of values in between."""
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The last node."""
-        return (self.node,)
-
-    @property
     def read(self) -> tuple[Node, ...]:
         """The tensors among the function's arguments."""
         others = (each for name, each in self.captured.items() if name != "x" and isinstance(each, Node))

@@ -90,7 +90,8 @@ class NearMiss:
     @property
     def words(self) -> str:
         """The number of calls that fit, and the misfit."""
-        if self.calls == 1 and not self.reached:
+        is_whole = self.reached == self.calls and self.at is None
+        if is_whole or (self.calls == 1 and not self.reached):
             return self.refusal.words
         return f"{self.reached} of {self.calls} calls fit; {self.refusal.words}"
 

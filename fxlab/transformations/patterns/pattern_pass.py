@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import pytree
@@ -60,9 +60,6 @@ class PatternPass(MatchingPass[Match]):
     def _matcher(self, pattern: Pattern, index: GraphIndex, *, explains: bool = True) -> Matcher:
         return Matcher(pattern, index, ignore_literals=self.ignore_literals, explains=explains)
 
-    def _count(self, candidate: Match) -> int:
-        return candidate.pattern.total
-
     @cached_property
     def _read(self) -> list[Pattern]:
         return [each for pattern in self.patterns for each in read_pattern(pattern)]
@@ -74,18 +71,10 @@ class PatternPass(MatchingPass[Match]):
 
     def match(self, facts: GraphFacts) -> Iterator[Match]:
         """Yield each place that the pattern matches, without those that overlap an earlier one."""
-        yield from self._tried(facts, misses=False)[0]
-
-    tells_always: ClassVar = True
-
-    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[NearMiss]]:
-        """Return the matches in the order of the graph, and the near misses."""
         index = GraphIndex(facts)
         found: dict[Node, tuple[Pattern, tuple[Node, ...], PartialMatch]] = {}
-        missed: dict[Node, NearMiss] = {}
-        matchers = [self._matcher(pattern, index, explains=misses) for pattern in self._read]
-        for pattern, matcher in zip(self._read, matchers, strict=True):
-            for roots, one in matcher.matches():
+        for pattern in self._read:
+            for roots, one in self._matcher(pattern, index, explains=False).matches():
                 found.setdefault(roots[0], (pattern, roots, one))
         taken, moved, matches = set[Node](), dict[Node, Node](), list[Match]()
         for pattern, roots, one in sorted(found.values(), key=lambda each: index.position[each[1][0]]):
@@ -97,18 +86,26 @@ class PatternPass(MatchingPass[Match]):
                 unmet = (words for words, condition in self.where.items() if not condition(match))
                 excluded = next((Reason.CONDITION(condition=words) for words in unmet), None)
                 matches.append(replace(match, excluded=excluded))
-        if not misses:
-            return matches, []
-        for miss in (each for matcher in matchers for each in matcher.misses):
-            if miss.node not in missed or miss.share > missed[miss.node].share:
-                missed[miss.node] = miss
+        return iter(matches)
+
+    near_misses_beside_candidates: ClassVar = True
+
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[NearMiss]:
+        """Return the near misses outside of the matches, nearest first."""
+        index = GraphIndex(facts)
+        matchers = [self._matcher(pattern, index) for pattern in self._read]
+        missed: dict[Node, NearMiss] = {}
+        for matcher in matchers:
+            list(matcher.matches())
+            for miss in matcher.misses:
+                if miss.node not in missed or miss.share > missed[miss.node].share:
+                    missed[miss.node] = miss
         known = {node for miss in missed.values() if miss.is_near for node in miss.nodes} | taken
         for miss in (each for matcher in matchers for each in matcher.partial()):
             if miss.node not in known:
                 missed[miss.node] = miss
         others = [miss for miss in missed.values() if taken.isdisjoint(miss.nodes)]
-        others.sort(key=lambda miss: index.position[miss.node])
-        return matches, apart_from_each_other(others)
+        return apart_from_each_other(sorted(others, key=lambda miss: index.position[miss.node]))
 
     def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
         """Refuse other readers and writes, unmet conditions, and replacements found to differ."""
@@ -118,17 +115,6 @@ class PatternPass(MatchingPass[Match]):
             or candidate.excluded
             or self._why_other_result(candidate, facts)
         )
-
-    def judged(self, graph_module: GraphModule) -> list[tuple[Match, Refusal | None, bool]]:
-        """Return the matches, why each is left alone, and whether the replacement was confirmed there."""
-        found = ((each, facts) for facts in self._facts_of(graph_module) for each in self.match(facts))
-        told = ((each, facts, self.why_not(each, facts)) for each, facts in found)
-        return [(each, why, why is None and self.is_confirmed(each, facts)) for each, facts, why in told]
-
-    def is_confirmed(self, candidate: Match, facts: GraphFacts) -> bool:
-        """Tell whether a comparison has confirmed the replacement for a match."""
-        known = self._confirmed.get(_confirming(candidate, facts).key())
-        return known is not None and known.is_confirmed
 
     def behaves_by_mode(self, candidate: Match, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the calls of modules that do something else in training."""

@@ -4,10 +4,10 @@ import copy
 import functools
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -33,6 +33,14 @@ from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.signature import code_of
 
 
+class HasNode(Protocol):
+    """A place at which a pass may apply, with more than its node."""
+
+    @property
+    def node(self) -> Node:
+        """The node that an explanation names."""
+
+
 class HasNodes(Protocol):
     """A place at which a pass may apply, with more than its nodes."""
 
@@ -41,13 +49,13 @@ class HasNodes(Protocol):
         """The nodes that an explanation names."""
 
 
-Candidate: TypeAlias = Node | tuple[Node, ...] | HasNodes
-"""A place at which a pass may apply: a node, several, or an object with nodes."""
+Candidate: TypeAlias = Node | tuple[Node, ...] | HasNode | HasNodes
+"""A place at which a pass may apply: a node, several, or an object with ``nodes`` or a ``node``."""
 C = TypeVar("C", bound=Candidate)
 
 
 class Attempt(NamedTuple):
-    """An attempt of a pass at one place, and how far it gets."""
+    """An attempt of a pass at one place, and how far it gets: a candidate, or a near miss of a pattern."""
 
     matched: bool
     reason: str
@@ -62,6 +70,11 @@ class Attempt(NamedTuple):
     """Those among them that compute nothing, and are seen through."""
     misfits: tuple[str, ...] = ()
     """The nodes that the reason is about."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that an explanation names."""
+
+    is_near: bool = True
+    """Whether most of it fits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,36 +298,64 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             words, or why it is left alone), ``code`` (that of the :class:`~fxlab.base.reasons.Refusal`,
             empty if it matches) and ``candidate`` (its number: nodes of one candidate are changed together).
         """
-        found = ((facts, each) for facts in self._facts_of(graph_module) for each in self._matches(facts))
-        rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
-        return explanation(itertools.chain.from_iterable(rows))
+        known = self._facts_of(graph_module)
+        tried = [(facts, self._candidates_tried(facts)) for facts in known]
+        found = [attempt for _, attempts in tried for attempt, _ in attempts]
+        if self.near_misses_beside_candidates or not found:
+            missed = (each for facts, attempts in tried for each in self.near_misses(facts, _taken(attempts)))
+            found += (each for each in missed if each.is_near or not found)
+        return explanation(
+            (name, each.matched, each.reason, each.code, number)
+            for number, each in enumerate(found)
+            for name in each.nodes
+        )
+
+    near_misses_beside_candidates: ClassVar[bool] = False
+    """Whether :meth:`explain` lists near misses next to candidates, and not only in place of them."""
+
+    def near_misses(self, facts: GraphFacts, taken: Collection[Node]) -> Iterable[Attempt]:
+        """Return the places that nearly are candidates, without ``taken`` nodes; none by default."""
+        return ()
+
+    def near_misses_at(self, node: Node, facts: GraphFacts) -> Iterable[Attempt]:
+        """Return how far a node is from being a candidate; nothing by default."""
+        return ()
 
     def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
-        """Return the candidates of a graph, or those with a node of a name, and why each is left alone."""
-        found = []
+        """Return the candidates and near misses of a graph, or those at a node of a name, furthest first."""
+        found: list[Attempt] = []
         for facts in self._facts_of(graph_module):
-            for candidate in self._matches(facts):
-                names = _names(candidate, facts.prefix)
-                if node is None or node in names:
-                    found.append(self._attempt(candidate, facts, names, at=names[0]))
-        return found
+            tried = self._candidates_tried(facts)
+            own = [attempt for attempt, _ in tried if node is None or node in attempt.fits]
+            found += own
+            if node is None:
+                found += self.near_misses(facts, _taken(tried))
+            elif not own:
+                named = (each for each in facts.graph_module.graph.nodes if f"{facts.prefix}{each}" == node)
+                found += (miss for each in named for miss in self.near_misses_at(each, facts))
+        return sorted(found, key=lambda each: -each.reached / max(each.operators, 1))
 
-    def _attempt(self, candidate: C, facts: GraphFacts, names: tuple[str, ...], *, at: str = "") -> Attempt:
-        """Return the attempt at a candidate whose nodes are named."""
-        refusal, count = self.why_not(candidate, facts), len(names)
-        last = names[len(nodes_of(candidate)) - 1]
-        if refusal is None:
-            return Attempt(True, self.describe(candidate), "", count, count, "", last, names)
-        misfits = misfits_of(refusal, names, facts)
-        return Attempt(False, refusal.words, refusal.code, count, count, at, last, names, (), misfits)
+    def _candidates_tried(self, facts: GraphFacts) -> list[tuple[Attempt, tuple[Node, ...]]]:
+        """Return an attempt at each candidate of a graph, and all nodes of the candidate."""
+        tried = []
+        for candidate in self._matches(facts):
+            own, refusal = nodes_of(candidate), self.why_not(candidate, facts)
+            nodes = (*own, *getattr(candidate, "inner", ()))
+            fits = tuple(f"{facts.prefix}{node.name}" for node in nodes)
+            names, ends = fits[: len(own)], (fits[len(own) - 1], fits)
+            counts = len(fits), len(fits)
+            if refusal is None:
+                said = True, self.describe(candidate), "", *counts, "", *ends
+                attempt = Attempt(*said, nodes=names)
+            else:
+                said = False, refusal.words, refusal.code, *counts, names[0], *ends
+                attempt = Attempt(*said, misfits=misfits_of(refusal, fits, facts), nodes=names)
+            tried.append((attempt, nodes))
+        return tried
 
-    def _rows(self, candidate: C, facts: GraphFacts, number: int) -> list[tuple[str, bool, str, str, int]]:
-        refusal = self.why_not(candidate, facts)
-        if refusal is None:
-            told = (True, self.describe(candidate), "")
-        else:
-            told = (False, refusal.words, refusal.code)
-        return [(name, *told, number) for name in _names(candidate, facts.prefix)]
+
+def _taken(tried: Iterable[tuple[Attempt, tuple[Node, ...]]]) -> set[Node]:
+    return {node for _, nodes in tried for node in nodes}
 
 
 def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, made: list[Record]) -> None:
@@ -329,7 +370,8 @@ def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, m
 
 def nodes_of(candidate: Candidate) -> Sequence[Node]:
     """Return the nodes of a candidate."""
-    nodes = _as_nodes(getattr(candidate, "nodes", candidate), "match", "nodes, or objects with nodes")
+    own = getattr(candidate, "nodes", getattr(candidate, "node", candidate))
+    nodes = _as_nodes(own, "match", "nodes, or objects with nodes")
     if not nodes:
         raise ValueError("match: expected a candidate of one node or more, got one without nodes.")
     return nodes

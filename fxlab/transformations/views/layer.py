@@ -62,11 +62,6 @@ class Layer(Generic[M]):
     """The call, if :attr:`node` takes the result out of the several that it returns."""
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The node whose result is that of the layer, for passes whose candidates are layers."""
-        return (self.node,)
-
-    @property
     def is_module(self) -> bool:
         """Whether a module is called."""
         return not self.tensors

@@ -16,14 +16,17 @@ from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.running.running import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.models.weight_files import are_in_files
+from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
+from fxlab.validation.tensor_values.visited_run import values_at
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.sixteen_bits import every_number
 
 
 def verdict(
@@ -115,6 +118,9 @@ def verdict(
     in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
     exact.
 
+    Elementwise calls on one tensor of bfloat16 or float16 that a pass has changed are computed for every
+    finite number as well, before and after: notes say that these are proved, or how many give other bits.
+
     Graphs that differ in the order of their nodes alone are not run: data dependences and writes prove that
     they compute the same bits, or the runs have to tell.
 
@@ -194,7 +200,34 @@ class Reference:
         check_is(torch.nn.Module, transformed, "transformed")
         check_runs(transformed, "transformed")
         with ranks_together(self.original, transformed):
-            return self._verdict(transformed)
+            return self.on_every_number(self._verdict(transformed), transformed)
+
+    def on_every_number(self, found: Verdict, transformed: torch.nn.Module) -> Verdict:
+        """Return a verdict that agrees, or another one that all numbers of sixteen bits give.
+
+        Numbers count that lie between those of the tensor in a run on the first inputs: a pass may know that
+        there are no others.
+        """
+        original = self.original
+        if not (found.agrees and isinstance(original, GraphModule) and isinstance(transformed, GraphModule)):
+            return found
+        every = every_number(original, transformed)
+        for chain, numbers in every.others:
+            inputs = next(iter(self.inputs.values()))
+            (seen,) = values_at(original, chain.begins_at, inputs, "original").values()
+            numbers = numbers[(seen.min() <= numbers) & (numbers <= seen.max())]
+            numbers = numbers[chain.original(numbers).isfinite()]
+            if not len(numbers):
+                continue
+            judged = Reference(chain.original, {"x": numbers}).verdict(chain.transformed)
+            if judged.different:
+                of = f"the {len(numbers):,} numbers of {dtype_name(chain.dtype)} that give other bits"
+                some = ", ".join(f"{number:g}" for number in numbers[:3].tolist())
+                return replace(
+                    found, status=Status.DIFFERENT, reason=f"{chain.name}, on {of} ({some}): {judged.reason}"
+                )
+        notes = tuple(every.notes)
+        return replace(found, notes=found.notes + notes, reason="; ".join([found.reason, *notes]))
 
     def _verdict(self, transformed: torch.nn.Module) -> Verdict:
         if len(self._runs) == 1:

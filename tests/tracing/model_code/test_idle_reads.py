@@ -1,4 +1,4 @@
-"""A read of the mode that decides nothing is none: the model is recorded once, for both modes."""
+"""A read of the mode that decides nothing is none, and one that gives a number decides: one run tells."""
 
 import sys
 
@@ -129,7 +129,7 @@ class Attention(nn.Module):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("probability", [0.0, 0.5])
-def test_a_model_whose_reads_are_idle_is_recorded_once(training, probability, monkeypatch):
+def test_a_model_whose_reads_are_idle_or_give_a_number_is_recorded_once(training, probability, monkeypatch):
     recorded, record = [], rungs.record
 
     def counting(*args, **kwargs):
@@ -140,7 +140,10 @@ def test_a_model_whose_reads_are_idle_is_recorded_once(training, probability, mo
     x = torch.randn(3, 4)
     model = Attention(probability).train(training)
     traced = fxlab.symbolic_trace(model, x, check=False)
-    assert len(recorded) == 1 if probability == 0 else len(recorded) > 1
+    assert len(recorded) == 1
     if probability == 0:
         for mode in (False, True):
             assert torch.equal(traced.train(mode)(x), model.train(mode)(x))
+    else:
+        with pytest.raises(AssertionError, match="mode"):
+            traced.train(not training)(x)

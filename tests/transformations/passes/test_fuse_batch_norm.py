@@ -24,9 +24,10 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
-from fxlab import FuseBatchNorm1dInLinear, FuseBatchNorm2dInConv2d
-from fxlab.transformations import (
+from fxlab import (
     FuseBatchNorm1dInConv1d,
+    FuseBatchNorm1dInLinear,
+    FuseBatchNorm2dInConv2d,
     FuseBatchNorm3dInConv3d,
     FuseBatchNormInConvTranspose,
 )

@@ -180,7 +180,7 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
 
 def test_a_preview_says_how_much_would_be_done_without_candidates_that_are_excluded(session: Session) -> None:
     session.revert(DIVIDE)
-    session.exclude(DIVIDE, session.passes[DIVIDE].candidates(session.graph_module)[0][0])
+    session.exclude(DIVIDE, session.passes[DIVIDE.name].candidates(session.graph_module)[0][0])
     session.revert(DIVIDE)
     graphs = SessionGraphs(session)
     graphs.preview(session.passes[DIVIDE])

@@ -25,9 +25,13 @@ const KINDS: [className: string, words: string][] = [
 ];
 
 export class Legend {
-  private readonly list = h("ul");
-  /** Lies over the graph while it is open. */
-  readonly element = h("div.fxi-legend", { role: "group", "aria-label": "Legend", hidden: true }, this.list);
+  private readonly list = h("ul.fxi-wrap");
+  /** Stands above the graph while it is open. */
+  readonly element = h(
+    "div.fxi-legend.fxi-strip",
+    { role: "group", "aria-label": "Legend", hidden: true },
+    this.list,
+  );
   /** What the graph is coloured by. */
   readonly choice: HTMLSelectElement;
   private wasOpenedByColours = false;
@@ -38,12 +42,11 @@ export class Legend {
   private wantedLines: Arrangement["lines"] = "alike";
 
   /**
-   * `choose` is called with the name of an overlay, `pick` to choose a file, `draw` with what lines are to be
+   * `choose` is called with the name of an overlay, `draw` with what lines are to be
    * drawn by, and `changed` when it was opened or closed by a choice of colours.
    */
   constructor(
     choose: (overlay: string) => void,
-    pick: () => void,
     draw: (lines: Arrangement["lines"]) => void,
     private readonly changed: () => void,
   ) {
@@ -52,10 +55,9 @@ export class Legend {
       title: "Colour the graph by",
       onchange: () => {
         const { choice, shown } = this;
-        const { file, lines } = choice.selectedOptions[0]!.dataset;
-        if (file || lines) {
+        const { lines } = choice.selectedOptions[0]!.dataset;
+        if (lines) {
           choice.value = shown;
-          if (file) return pick();
           this.wantedLines = lines as Arrangement["lines"];
           return draw(this.wantedLines);
         }
@@ -94,7 +96,6 @@ export class Legend {
     fill(this.choice, [
       h("option", { value: "" }, "Colour by kind"),
       offered.map(({ name, title }) => h("option", { value: name, selected: name === this.shown }, title)),
-      h("option", { "data-file": "1" }, "From a file …"),
       h("optgroup", { label: "Lines" }, [
         LINES.map(([by, words]) => h("option", { "data-lines": by }, by === lines ? `${words} ✓` : words)),
       ]),

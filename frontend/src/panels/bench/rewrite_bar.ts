@@ -1,6 +1,6 @@
 /** The rewrites of a pass one by one: each with its lines before and after, to be kept or excluded. */
 
-import { type Child, fill, focusedIn, h, iconButton, textBlock, textButton } from "../../base/dom";
+import { type Child, fill, focusedIn, h, iconButton, textButton } from "../../base/dom";
 import { grouped } from "../../base/format";
 import type { Pass, ShownRewrite } from "../../base/wire";
 
@@ -14,14 +14,18 @@ export interface RewriteActions {
 
 export class RewriteBar {
   private readonly words = h("p", { role: "status" });
-  private readonly slider = h("input", {
-    ...{ type: "range", min: 1, step: 1, "aria-label": "Rewrite" },
-    oninput: () => this.choose(Number(this.slider.value)),
-  });
+  private readonly ways = h("div.fxi-row", { role: "group", "aria-label": "Rewrite" }, [
+    iconButton("back", "Previous rewrite", () => this.go(-1)),
+    iconButton("chevron", "Next rewrite", () => this.go(1)),
+  ]);
   private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
-  private readonly lines = h("div.fxi-rewrite-lines");
+  private readonly lines = h("div.fxi-rewrite-lines.fxi-scroll", {
+    tabindex: 0,
+    role: "group",
+    "aria-label": "Lines",
+  });
   readonly element = h("section.fxi-bench", { "aria-label": "Rewrites", hidden: true }, [
-    h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.slider, this.buttons),
+    h("div.fxi-bench-head.fxi-row.fxi-wrap", this.ways, this.words, this.buttons),
     this.lines,
   ]);
   private pass: Pass | null = null;
@@ -72,9 +76,7 @@ export class RewriteBar {
     this.shown = rewrite;
     this.wanted = rewrite.number;
     this.element.hidden = false;
-    this.slider.max = String(rewrite.total);
-    this.slider.value = String(rewrite.number);
-    this.slider.hidden = rewrite.total === 1;
+    this.ways.hidden = rewrite.total === 1;
     this.render(pass, rewrite);
   }
 
@@ -82,6 +84,12 @@ export class RewriteBar {
     this.busy = busy;
     // A button that is disabled would lose the focus.
     for (const each of this.buttons.children) each.setAttribute("aria-disabled", String(busy));
+  }
+
+  /** Goes on, from the last to the first and back. */
+  private go(by: number): void {
+    const total = this.shown?.total ?? 1;
+    this.choose(((this.wanted - 1 + by + total) % total) + 1);
   }
 
   private choose(number: number): void {
@@ -93,7 +101,6 @@ export class RewriteBar {
 
   private render(pass: Pass, { number, total, node, isExcluded, ...rewrite }: ShownRewrite): void {
     const count = `${grouped(number)} of ${grouped(total)}`;
-    this.slider.setAttribute("aria-valuetext", count);
     fill(this.words, [
       h("strong", `${isExcluded ? "Excluded from" : "Rewrite of"} ${pass.name}`),
       `: ${count}`,
@@ -122,8 +129,7 @@ export class RewriteBar {
     const { before, after, modules } = rewrite;
     fill(this.lines, [
       lines("Before", "−", before),
-      isExcluded ? h("p.fxi-muted", "Left as it is.") : lines("After", "+", after),
-      modules.length > 0 && lines("Modules", "", modules),
+      isExcluded ? h("p.fxi-muted", "Left as it is.") : lines("After", "+", after, modules),
     ]);
   }
 
@@ -132,9 +138,11 @@ export class RewriteBar {
   }
 }
 
-function lines(title: string, sign: string, all: string[]): Child {
-  return h("div", [
+function lines(title: string, sign: string, all: string[], more: string[] = []): Child {
+  const signed = all.map((line) => h("span", { "data-sign": sign }, line));
+  const rest = more.map((line) => h("span.fxi-muted", line));
+  return h("pre", { role: "group", "aria-label": title }, [
     h("h3", title),
-    textBlock(title, all.length > 0 ? all.map((line) => h("span", { "data-sign": sign }, line)) : "nothing"),
+    all.length + more.length > 0 ? [...signed, ...rest] : "nothing",
   ]);
 }

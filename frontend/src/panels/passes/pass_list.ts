@@ -17,7 +17,6 @@ import {
 import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
 import { markColour } from "../../graph/live_picture";
-import { dragCard } from "./card_drag";
 import { OptionSwitches } from "./option_switches";
 import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
@@ -82,8 +81,8 @@ export class PassList {
         this.reset,
       ]),
       this.offers.element,
-      this.made,
       this.list,
+      this.made,
     ]);
   }
 
@@ -291,17 +290,17 @@ export class PassList {
     );
   }
 
-  /** Returns what a pass is dragged by to another place; it has the number of the pass's stage. */
+  /** Returns what moves a pass to another place by arrow keys; it has the number of the pass's stage. */
   private grip(pass: Pass, place: number, places: number[]): HTMLElement {
-    const number = pass.stage ?? icon("grip");
+    const number = pass.stage ?? "–";
     // With what is seen on it, by which people call it who speak to their computer.
     const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
-    if (this.state.fixed) return h("span.fxi-number", { "aria-hidden": "true" }, pass.stage ?? "–");
+    if (this.state.fixed) return h("span.fxi-number", { "aria-hidden": "true" }, number);
     return h(
       "button.fxi-number.fxi-grip",
       {
         "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
-        title: "Drag, or press ↑ and ↓, to apply it earlier or later",
+        title: "Press ↑ and ↓ to apply it earlier or later",
         "data-focus": `grip-${pass.key}`,
         disabled: this.busy,
         onkeydown: (event: KeyboardEvent) => {
@@ -310,13 +309,6 @@ export class PassList {
           event.preventDefault();
           event.stopPropagation();
           this.moveBy(pass, place, places, step);
-        },
-        onpointerdown: (event: PointerEvent) => {
-          const list = (event.currentTarget as Element).closest<HTMLElement>(".fxi-card-list")!;
-          const keys = [...list.children].map((card) => (card as HTMLElement).dataset["pass"]);
-          const listed = keys.map((key) => this.state.passes.findIndex(({ signature }) => signature === key));
-          const from = listed.indexOf(place);
-          dragCard(event, list, this.list, from, (to) => this.moveBy(pass, place, listed, to - from));
         },
       },
       number,

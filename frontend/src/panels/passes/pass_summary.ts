@@ -42,9 +42,10 @@ export class PassSummaries {
         : pass.matched === null
           ? "Lists its changes once it is on"
           : "No candidates in this graph";
-      return h("p.fxi-card-note.fxi-counts", changes ?? h("span", words), mayDiffer);
+      return h("p.fxi-card-note.fxi-counts", mayDiffer, changes ?? h("span", words));
     }
     const words = h("span.fxi-counts", [
+      mayDiffer,
       changes ??
         (pass.matched || pass.excluded
           ? h("span.fxi-matched", { title: pass.candidates }, [
@@ -53,7 +54,6 @@ export class PassSummaries {
           : h("span", `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
       pass.excluded > 0 && h("span.fxi-left-out", `${grouped(pass.excluded)} excluded`),
       pass.refused ? h("span", `${grouped(pass.refused)} refused`) : null,
-      mayDiffer,
     ]);
     // Cards are drawn with every change, and few are ever opened.
     const unfold = (): void => {

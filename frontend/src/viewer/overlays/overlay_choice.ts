@@ -4,17 +4,13 @@ import type { Overlay, State } from "../../base/protocol";
 import type { Data } from "../graphs/data";
 import type { Graphs } from "../graphs/graphs";
 import type { Kernel } from "../kernels/kernel";
-import type { Scene } from "../graphs/scene";
-import { type GivenOverlay, overlayOfFile, overlayOn } from "./overlay_file";
+import { overlayOn } from "./overlay_on";
 import type { Panes } from "../graphs/panes";
 import type { OverlayData } from "../../base/wire";
 
 export class OverlayChoice {
   /** Empty for the colours of kinds of nodes. */
   name = "";
-  /** Overlays of files, by name, and what they are on graphs. */
-  private readonly given = new Map<string, GivenOverlay>();
-  private read = new WeakMap<Scene, Map<string, OverlayData>>();
 
   constructor(private readonly kernel: Kernel) {}
 
@@ -28,27 +24,15 @@ export class OverlayChoice {
   }
 
   isMissing(graph: number): boolean {
-    const isMeasured = this.name !== "" && !this.kernel.isFixed && !this.given.has(this.name);
+    const isMeasured = this.name !== "" && !this.kernel.isFixed;
     return isMeasured && !this.valuesOf(this.kernel.data, graph);
-  }
-
-  /** Offers overlays of a file from now on; throws an error if they are of another graph. */
-  add(given: GivenOverlay[], scene: Scene): void {
-    for (const overlay of given) overlayOfFile(overlay, scene);
-    this.read = new WeakMap();
-    for (const overlay of given) this.given.set(overlay.name, overlay);
-  }
-
-  /** The name that is known where the page is opened again. */
-  get keptName(): string {
-    return this.given.has(this.name) ? "" : this.name;
   }
 
   /** Says what is offered, and what is shown; `measured` are the graphs of the stages that are shown. */
   state(data: Data, graphs: Graphs, panes: Panes, measured: number[]): State["overlays"] {
     const shown = measured.map((number, i): Overlay | null => {
       const scene = graphs.scene(number);
-      const values = this.valuesOfFile(scene) ?? this.valuesOf(data, number);
+      const values = this.valuesOf(data, number);
       return values ? overlayOn(values, scene, panes.all[i]!) : null;
     });
     const [overlay = null, ...beside] = shown.every((one) => one !== null) ? shown : [];
@@ -60,18 +44,7 @@ export class OverlayChoice {
     const known = this.kernel.isFixed
       ? data.overlays.filter((one) => one.graph === graph)
       : this.kernel.state.overlays;
-    return [...known.filter(({ name }) => !this.given.has(name)), ...this.given.values()].map(
-      ({ name, title }) => ({ name, title }),
-    );
-  }
-
-  private valuesOfFile(scene: Scene): OverlayData | undefined {
-    const { given, name, read } = this;
-    if (!given.has(name)) return undefined;
-    if (!read.has(scene)) read.set(scene, new Map());
-    const known = read.get(scene)!;
-    if (!known.has(name)) known.set(name, overlayOfFile(given.get(name)!, scene));
-    return known.get(name);
+    return known.map(({ name, title }) => ({ name, title }));
   }
 
   private valuesOf(data: Data, graph: number): OverlayData | undefined {

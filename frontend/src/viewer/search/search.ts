@@ -87,6 +87,7 @@ export class Search {
         results: found.slice(0, MOST_RESULTS).map(({ result }) => result),
         total: found.length,
         nodes: positions.length,
+        suggestion: found.length === 0 ? this.nearest(alternatives.flat()) : "",
         message: !this.known.hierarchy.isComplete
           ? "Only the part that has arrived was searched."
           : found.length === 0
@@ -95,7 +96,12 @@ export class Search {
       };
     } catch (error) {
       if (!(error instanceof QueryError)) throw error;
-      return { results: [], total: 0, nodes: 0, message: error.message.slice(0, LONGEST_MESSAGE) };
+      return {
+        results: [],
+        total: 0,
+        nodes: 0,
+        message: error.message.slice(0, LONGEST_MESSAGE),
+      };
     }
   }
 
@@ -125,6 +131,15 @@ export class Search {
       const text = [data.className, counted(data.count, "node")].filter(Boolean).join(" · ");
       return data.path && isFound ? [{ kind: "group", name: data.path, text }] : [];
     });
+  }
+
+  /** Returns the word of a name that is one letter from the word that finds nothing; "" if there is none. */
+  private nearest([term, ...others]: Term[]): string {
+    if (!term || term.field || others.length > 0) return "";
+    const words = new Set(this.facts.flatMap(({ name }) => name.split(/[^a-z]+/)));
+    return (
+      [...words].find((word) => word.length > 2 && isOneLetterAway(word, term.value.toLowerCase())) ?? ""
+    );
   }
 
   /** Says which of several terms finds nothing by itself. */
@@ -194,11 +209,13 @@ export class Search {
     }
   }
 
-  /** Returns the nodes that a node is computed from, that are computed from it, or between two. */
+  /** Returns the nodes before or after a node, or between two. */
   private related({ field, value }: Term): Set<number> {
     const [inputs, users] = [this.facts.map((node) => node.inputs), this.facts.map((node) => node.users)];
-    if (field === "inputs") return reachable(inputs, this.position(value));
-    if (field === "users") return reachable(users, this.position(value));
+    if (field === "inputs") return new Set(inputs[this.position(value)]);
+    if (field === "users") return new Set(users[this.position(value)]);
+    if (field === "upstream") return reachable(inputs, this.position(value));
+    if (field === "downstream") return reachable(users, this.position(value));
     const middle = value.indexOf("..");
     const [first, last] = middle < 0 ? ["", ""] : [value.slice(0, middle), value.slice(middle + 2)];
     if (!first || !last) throw new QueryError("path: needs two nodes, such as path:input_ids..output");
@@ -282,6 +299,14 @@ export class Search {
       inputs: node.inputs.flatMap((input) => this.positions.get(input) ?? []),
     };
   }
+}
+
+/** Whether a letter was exchanged, left out or put in. */
+function isOneLetterAway(a: string, b: string): boolean {
+  if (a.length > b.length) return isOneLetterAway(b, a);
+  const at = [...a].findIndex((letter, i) => letter !== b[i]);
+  if (at < 0) return b.length === a.length + 1;
+  return a.slice(a.length === b.length ? at + 1 : at) === b.slice(at + 1);
 }
 
 /** Returns a value in small letters with other spellings of `torch.nn.functional.` as targets are written. */

@@ -168,16 +168,9 @@ class _Bodies:
     ``functions``: name of the graph -> function. ``arguments``: the arguments of each. A loop calls its
     function again with other values, so the graphs are recorded with tensors like these, without their data.
 
-    Attributes
-    ----------
-    nodes : list of torch.fx.Node
-        The nodes of the graphs.
-    given : tuple of torch.fx.Node
-        The values of the graph around them that they use, which the operator passes to them last.
-    results : list of list
-        The results of each function: tensors, and numbers if the operator carries numbers.
-    structures : list
-        The structures of these results.
+    ``nodes``: the nodes of the graphs. ``given``: the values of the graph around them that they use, which
+    the operator passes to them last. ``results``: the results of each function: tensors, and numbers if the
+    operator carries numbers. ``structures``: the structures of these results.
     """
 
     def __init__(

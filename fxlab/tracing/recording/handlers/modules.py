@@ -41,9 +41,12 @@ def modules_seen(run: RecordingState) -> Iterator[None]:
             run.recording.scopes.append((path, type(module)))
             try:
                 return _called(
-                    run,
-                    _ModuleCall(module, path, args, kwargs, original, hooks_of(module) != hooks[module]),
+                    run, _ModuleCall(module, path, args, kwargs, original, hooks_of(module) != hooks[module])
                 )
+            except Exception as error:
+                if run.failed is None or run.failed[0] is not error:
+                    run.failed = error, [*run.recording.scopes]
+                raise
             finally:
                 run.recording.scopes.pop()
 
@@ -97,7 +100,7 @@ def _is_leaf(run: RecordingState, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
-    if call.is_hooked or (run.opens_hooked and hooks_of(call.module)):
+    if call.is_hooked or (run.rung.opens_hooked and hooks_of(call.module)):
         return False
     if not all(map(run.recording.is_state, (*call.module.parameters(), *call.module.buffers()))):
         return False  # it has other tensors for a while, as torch.func.functional_call gives it

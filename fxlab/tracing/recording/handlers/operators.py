@@ -154,7 +154,7 @@ def _note_told(run: RecordingState, call: TorchCall, result: Any) -> None:
 
 def _hold_gradient_read(run: RecordingState, call: TorchCall, name: str, result: Any) -> None:
     """Hold the model's reads of gradients; torch's own reads only choose between kernels."""
-    if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
+    if call.args[0].grad_fn is not None and run.rung.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()
     if is_asked_by_own_code():
         run.conditions.hold_gradient_read(name, call.func, call.args, result)

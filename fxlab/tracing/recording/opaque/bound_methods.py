@@ -30,20 +30,11 @@ class NeedsModuleError(Exception):
 class MethodOf:
     """The target of a node that calls a method, such as one that numbers the positions of a text with images.
 
-    Attributes
-    ----------
-    cls : type of torch.nn.Module
-        The class of the module; an empty one is made for each call.
-    name : str
-        The method.
-    settings : Mapping of str to Any
-        Those attributes of the module that are plain values or a configuration.
-    withheld : Collection of str
-        The names of its other attributes. A method that asks for one raises :class:`NeedsModuleError`.
-    state : Mapping of str to tuple of str
-        The names of its parameters, buffers and modules, by the attribute of a module that holds them.
-    uses : Collection of str
-        Those among them that the method uses, if any: a mapping with these is its first argument.
+    ``cls``: the class of the module; an empty one is made for each call. ``name``: the method. ``settings``:
+    those attributes of the module that are plain values or a configuration. ``withheld``: the names of its
+    other attributes. A method that asks for one raises :class:`NeedsModuleError`. ``state``: the names of its
+    parameters, buffers and modules, by the attribute of a module that holds them. ``uses``: those among them
+    that the method uses, if any: a mapping with these is its first argument.
     """
 
     cls: type[nn.Module]

@@ -17,13 +17,7 @@ from torch import nn
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
-from fxlab.tracing.shapes.kernels.made_tensors import (
-    are_contiguous,
-    are_equal,
-    are_plain,
-    made,
-    spreads_over,
-)
+from fxlab.tracing.shapes.kernels.made_tensors import are_contiguous, are_equal, are_plain, made, spreads_over
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
@@ -126,9 +120,7 @@ def _max_pool1d(
 
 
 def _linear(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor | None:
     given = (input, weight) if bias is None else (input, weight, bias)
     if not are_plain(*given) or input.dim() < 2 or weight.dim() != 2:
