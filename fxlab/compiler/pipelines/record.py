@@ -53,7 +53,7 @@ class PassRecord(RecordingContext):
         return pd.DataFrame(rows, columns=["pipeline", *COUNTS, "seconds"])
 
     def times(self) -> pd.DataFrame:
-        """List the passes that have run: ``pipeline``, ``pass``, whether it has ``changed`` it, ``seconds``."""
+        """List the passes that have run: ``pipeline``, ``pass``, whether it ``changed`` it, ``seconds``."""
         rows = [
             (name, step.name, step.is_change, step.seconds)
             for name, session in self.sessions.items()
