@@ -60,14 +60,6 @@ def pass_table(session: Session) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
 
 
-def write_page(session: Session, path: str, title: str = "") -> None:
-    """Write the session as one HTML file."""
-    from fxlab.html_report import report
-
-    with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
-        report(session, path=path, title=title)
-
-
 def _first_that_differs(session: Session) -> Transformation:
     """Return the lowest pass of the stack with which the model differs."""
     from fxlab.validation import Reference, Status

@@ -9,7 +9,7 @@ from typing import Any
 
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.judged import facts_of, judged, of_graphs, pass_table, write_page
+from fxlab.command_line.judged import facts_of, judged, of_graphs, pass_table
 from fxlab.command_line.model_source import Source, given_batches, loaded
 from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
 from fxlab.command_line.progress import Progress
@@ -36,8 +36,10 @@ def _written(options: argparse.Namespace, progress: Progress, session: Session, 
     """Write the page, if one is asked for; return the answer with its path and the table of passes."""
     facts = answer.facts
     if options.output:
-        with progress.step("write"):
-            write_page(session, options.output, getattr(options, "title", ""))
+        from fxlab.html_report import report as write
+
+        with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
+            write(session, path=options.output, title=getattr(options, "title", ""))
         facts = {**facts, "report": options.output}
     return Answer(facts, {**answer.tables, "passes": pass_table(session)})
 
