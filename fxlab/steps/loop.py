@@ -132,25 +132,21 @@ class StepLoop:
     def _transformed(self, held: _Held, values: Mapping[str, torch.Tensor]) -> fx.GraphModule:
         passes = self._passes()
         signatures = tuple(pass_.signature for pass_ in passes)
-        if held.transformed is None or held.transformed[0] != signatures:
-            held.transformed = signatures, self._made(held.step, passes, values)
-        return held.transformed[1]
-
-    def _made(
-        self, step: fx.GraphModule, passes: tuple[Transformation, ...], values: Mapping[str, torch.Tensor]
-    ) -> fx.GraphModule:
-        graph = step
+        if held.transformed is not None and held.transformed[0] == signatures:
+            return held.transformed[1]
+        graph = held.step
         for pass_ in passes:
             graph = pass_(share_tensors_copy(graph))
         if self._check and passes:
             try:
-                found = verdict(step, graph, dict(values))
+                found = verdict(held.step, graph, dict(values))
                 why = None if found else f"as it is another one with them: {found.reason}"
             except ValueError as error:  # it decides on random numbers, and a verdict draws its own
                 why = f"as they cannot be judged: {error}"
             if why is not None:
-                warnings.warn(f"The step runs without passes, {why}", RuntimeWarning, stacklevel=5)
-                return step
+                warnings.warn(f"The step runs without passes, {why}", RuntimeWarning, stacklevel=4)
+                graph = held.step
+        held.transformed = signatures, graph
         return graph
 
     def _write(

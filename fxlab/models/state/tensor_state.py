@@ -305,11 +305,10 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
 @functools.cache
 def count_fused_steps() -> None:
     """Count steps of fused optimizers as writes from now on, like those of other optimizers."""
-    register_optimizer_step_post_hook(_count_fused_step)
 
+    def count(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            if group.get("fused"):  # whose kernels count no versions
+                torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
 
-def _count_fused_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Count the writes of fused kernels, which do not count versions, as torch counts all others."""
-    for group in optimizer.param_groups:
-        if group.get("fused"):
-            torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
+    register_optimizer_step_post_hook(count)
