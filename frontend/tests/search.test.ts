@@ -99,4 +99,27 @@ describe("results", () => {
     const { results, total, nodes } = search.find("relu");
     expect([results.length, total, nodes]).toEqual([60, 100, 100]);
   });
+
+  it("are the neighbours of a node, or all before and after it", () => {
+    const chain = ["a", "b", "c"].map((name, i, all) => ({
+      ...node(name, name),
+      inputs: all.slice(i - 1, i),
+    }));
+    chain[0]!.inputs = [];
+    const search = searchIn(chain);
+    const found = { "users:a": "b", "downstream:a": "bc", "inputs:c": "b", "upstream:c": "ab" };
+    for (const [query, names] of Object.entries(found))
+      expect(search.names(query).join(""), query).toBe(names);
+  });
+
+  it.each([
+    ["masc", "mask"],
+    ["maskk", "mask"],
+    ["mxsk", "mask"],
+    ["msak", ""],
+    ["mask", ""],
+    ["name:masc", ""],
+  ])("of %s propose %j", (query, suggestion) => {
+    expect(searchIn([node("attention_mask", "to")]).find(query).suggestion).toBe(suggestion);
+  });
 });

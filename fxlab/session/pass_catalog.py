@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from torch.fx import GraphModule
 
 from fxlab.graphs.unfolded import unfolded
+from fxlab.operators.node_info import nodes_at
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.session.saving.definitions import definition_of
 from fxlab.transformations import CandidatePass, Transformation
@@ -104,7 +106,7 @@ class PassCatalog:
 def candidates_by_node(
     pass_: Transformation, below: GraphModule, above: GraphModule
 ) -> Callable[[str], set[Candidate]]:
-    """Return a function that finds candidates by their nodes, before or after the rewrite.
+    """Return a function that finds candidates by their nodes, before or after the rewrite, or by a module.
 
     ``below``: the module that it is, or would be, applied to. ``above``: the module with all that are on.
     """
@@ -126,4 +128,12 @@ def candidates_by_node(
             )
         return chosen
 
-    return found
+    def found_in(name: str) -> set[Candidate]:
+        inside = {node.name for module in (above, below) for node in nodes_at(module.graph, name)} - {name}
+        chosen: set[Candidate] = set()
+        for node in sorted(inside):
+            with suppress(ValueError):  # nodes that are neither changed nor candidates
+                chosen |= found(node)
+        return chosen or found(name)
+
+    return found_in

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,14 +90,8 @@ class PassStack:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
         One whose class or function was redefined replaces the former one of its name; if that is on, the new
-        one is applied.
-
-        Raises
-        ------
-        TypeError
-            If it is no transformation.
-        ValueError
-            If the session offers it already, or another of the same name.
+        one is applied. Raises TypeError if it is no transformation; ValueError if the session offers it
+        already, or another of the same name.
         """
         pass_ = as_pass(pass_, "pass_")
         if self._offer.is_defined_anew(pass_):
@@ -144,12 +136,7 @@ class PassStack:
     def move(self: S, pass_: Pass, place: int) -> None:
         """Move a transformation in the stack; passes that are on are applied in the new order.
 
-        Parameters
-        ----------
-        pass_
-            The transformation.
-        place
-            Its index among :attr:`passes` afterwards; 0 is the lowest, which is applied first.
+        ``place``: its index among :attr:`passes` afterwards; 0 is the lowest, which is applied first.
 
         Raises
         ------
@@ -243,11 +230,10 @@ class PassStack:
 
     def _candidates(self, names: list[str], nodes: Iterable[Any]) -> set[tuple[str, Candidate]]:
         """Return the candidates that nodes belong to; each node is known to one of the transformations."""
-        known = {}
-        for name in names:
-            below = self._below(name)
-            found = candidates_by_node(self._limited(name), below, self.graph_module)
-            known[name] = functools.partial(self._at, below=below, found=found)
+        known = {
+            name: candidates_by_node(self._limited(name), self._below(name), self.graph_module)
+            for name in names
+        }
         chosen: set[tuple[str, Candidate]] = set()
         for node in sorted(node_names(nodes)):
             errors: list[ValueError] = []
@@ -294,17 +280,10 @@ class PassStack:
 
     @changes_stack
     def revert(self: S, *passes: Pass) -> None:
-        """Switch transformations off; those above them are applied again. One that is off stays.
+        """Switch transformations off, all if none is named; those above them are applied again.
 
-        Parameters
-        ----------
-        *passes
-            The transformations. Left out, all that are on.
-
-        Raises
-        ------
-        TransformationError
-            If one above it raises on the module without it. The session is as it was.
+        One that is off stays. Raises TransformationError if one above it raises on the module without it; the
+        session is as it was then.
         """
         off = frozenset(map(self._find, passes)) if passes else self._switches.on
         self._go_to(replace(self._switches, on=self._switches.on - off))
@@ -346,16 +325,6 @@ class PassStack:
         """
         chosen = self._candidates([self._find(pass_)], nodes)
         self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
-
-    def _at(self, name: str, below: GraphModule, found: Callable[[str], set[Candidate]]) -> set[Candidate]:
-        """Return the candidates of a node, or of all nodes of a module."""
-        stages = self.graph_module.graph, below.graph
-        inside = {node.name for graph in stages for node in nodes_at(graph, name)} - {name}
-        chosen: set[Candidate] = set()
-        for node in sorted(inside):
-            with suppress(ValueError):  # nodes that are neither changed nor candidates
-                chosen |= found(node)
-        return chosen or found(name)
 
     @changes_stack
     def include(self: S, pass_: Pass, *nodes: Node | str) -> None:
@@ -423,17 +392,6 @@ class PassStack:
         stay. ``count``: the number of entries of :meth:`rewrites` to keep. Raises TypeError if it does not
         tell its candidates apart, or ``count`` is no integer; ValueError if it is off, or has fewer rewrites;
         TransformationError if it, or one above it, raises. The session is as it was.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse, Session
-        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 4))
-        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> _ = session.apply("change-true-div-to-mul-by-inverse")
-        >>> _ = session.apply_up_to("change-true-div-to-mul-by-inverse", 1)
-        >>> [str(node.target) for node in session.graph_module.graph.nodes if node.op == "call_function"]
-        ['<built-in function mul>', '<built-in function truediv>', '<built-in function add>']
         """
         name, steps = self._find(pass_), self.rewrites(pass_)
         if type(count) is not int:

@@ -95,9 +95,9 @@ def agrees(verdict: Verdict) -> bool | None:
 
 def verdict_text(verdict: Verdict) -> str:
     """Return a verdict as a sentence, and what was compared."""
-    words = str(verdict)
-    compared = f" Compared: {listed(verdict.outputs)} ({counted(verdict.compared, 'element')})."
-    return clip(f"{words[:1].upper()}{words[1:]}.{compared if verdict.compared else ''}", 600)
+    status, _, reason = str(verdict).partition(": ")
+    compared = f", compared in {listed(verdict.outputs)} ({counted(verdict.compared, 'element')})"
+    return clip(f"{status[:1].upper()}{status[1:]}{compared if verdict.compared else ''}: {reason}.", 600)
 
 
 def _unjudged(frame: pd.DataFrame) -> str:

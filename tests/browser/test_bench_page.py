@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from blocks_page import box, cut_off, switch
+from blocks_page import cut_off, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -97,8 +97,7 @@ def test_rewrites_are_stepped_through_excluded_and_applied_up_to_one(
     press(page, bar, "Previous rewrite")
     expect(status).to_contain_text("4 of 4")
     page.settle(inspector)
-    expect(box(inspector, "truediv").locator(".fx-shape")).to_be_in_viewport()
-    expect(inspector.locator(".fxi-role-picked").first).to_be_visible()
+    expect(inspector.locator(".fxi-role-picked .fx-shape").first).to_be_in_viewport()
     assert cut_off(inspector) == []
     press(page, bar, "This one is wrong")
     expect(status).to_have_text(f"Excluded from {DIVISIONS}: 4 of 4")

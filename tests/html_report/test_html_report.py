@@ -121,7 +121,7 @@ def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     outputs = data["tables"]["outputs"]
     assert (outputs["agrees"], outputs["canJudge"]) == (True, False)
     assert outputs["text"].startswith("Within the model's own rounding")
-    assert "Compared: " in outputs["text"]
+    assert "compared in " in outputs["text"]
     assert data["tables"]["nodes"]["table"]["total"] == len(
         fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original)
     )

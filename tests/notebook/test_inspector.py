@@ -82,7 +82,7 @@ def test_a_verdict_has_one_sentence_and_one_look_and_is_none_until_it_is_asked_f
     outputs = page.inspector._shown_tables["outputs"]
     assert (outputs["agrees"], outputs["canJudge"]) == (agrees, False)
     assert outputs["text"].lower().startswith(status)
-    assert "Compared: output" in outputs["text"]
+    assert "compared in output (" in outputs["text"]
     names = [column["name"] for column in outputs["table"]["columns"]]
     assert {row[names.index("status")] for row in outputs["table"]["rows"]} == {status}
     assert page.inspector._shown_status["busy"] is None

@@ -11,6 +11,7 @@ import {
   fit,
   headOf,
   keepInSight,
+  READABLE_SCALE,
   shiftNear,
   visiblePart,
   zoomAt,
@@ -167,7 +168,7 @@ export class Camera {
     }
     const room = fit(everything, this.place, 1);
     const goTo = (viewport: Viewport): void => this.go(filled(viewport, wholeOf(this.live!), this.place));
-    if (areas.length > 1 && room.scale >= SMALL_SCALE) return goTo(room);
+    if (areas.length > 1 && room.scale >= READABLE_SCALE) return goTo(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.reveal(first);
