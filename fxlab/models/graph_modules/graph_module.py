@@ -208,7 +208,7 @@ def changed_copy(
             return _written_copy(graph_module, change)
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
-        with _code_when_asked(code_when_asked):
+        with _code_when_asked(code_when_asked or _CODE_WHEN_ASKED.get()):
             return change(copied)
 
 
