@@ -20,7 +20,7 @@ from fxlab.compiler.pipelines.pipeline import PassRecorder
 
 @contextmanager
 def listening_to_passes(
-    listener: PassRecorder, functions: Sequence[types.FunctionType]
+    listener: PassRecorder, functions: Sequence[types.FunctionType] = ()
 ) -> Iterator[list[str]]:
     """Report the outermost passes that this thread runs in the block to a listener, ``functions`` included.
 
