@@ -241,6 +241,6 @@ class _Gather(torch.autograd.Function):
         return part.to(dtype), None, None
 
 
-def _cast(dtype: torch.dtype, value: Any) -> Any:
+def _cast(dtype: torch.dtype | None, value: Any) -> Any:
     is_floating = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(dtype) if is_floating else value

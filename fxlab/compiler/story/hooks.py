@@ -255,9 +255,10 @@ def _user_stack() -> Any:
 
 def _frame_of(stack: Any) -> dict[str, Any]:
     """Return file, line and code of the innermost frame of a stack."""
-    *_, last = [None, *(stack or ())]
-    if last is None:
+    frames = list(stack or ())
+    if not frames:
         return {}
+    last = frames[-1]
     return {"file": last.filename, "line": last.lineno or 0, "code": (last.line or "").strip()}
 
 
