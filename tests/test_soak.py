@@ -20,12 +20,7 @@ WARM = 40
 """Toggles after which caches (of torch, of Python) have what they are going to hold."""
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-PASSES = (
-    fxlab.MergeLinears,
-    fxlab.FuseBiasInLinear,
-    fxlab.FuseAttention,
-    fxlab.ChangeTrueDivToMulByInverse,
-)
+PASSES = (fxlab.MergeLinears, fxlab.FuseBiasInLinear, fxlab.FuseAttention, fxlab.ChangeTrueDivToMulByInverse)
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ import transformers as hf
 from torch import nn
 from transformers.models.auto import modeling_auto as auto
 
-_SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 48,
-}
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 _TEXT = {**_SIZES, "vocab_size": 100}
 _IMAGE = {**_SIZES, "image_size": 32, "patch_size": 8}
 
@@ -299,10 +294,7 @@ _TASKS: dict[str, tuple[Any, Mapping[str, Any]]] = {
         hf.AutoModelForTokenClassification,
         auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
     ),
-    "question-answering": (
-        hf.AutoModelForQuestionAnswering,
-        auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
-    ),
+    "question-answering": (hf.AutoModelForQuestionAnswering, auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES),
     "image-classification": (
         hf.AutoModelForImageClassification,
         auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from inspect import isroutine
 from pathlib import Path
@@ -29,7 +29,8 @@ from fxlab.front_desk.named_models import (
     pretrained,
 )
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.running.running import Inputs, call_arguments, given_inputs
+from fxlab.models.graph_modules.shapes_on_inputs import note_inputs
+from fxlab.models.running.running import Inputs, bound_values, call_arguments, given_inputs
 from fxlab.models.running.step_record import step_record
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def source_of(model: Any, name: str = "model") -> Source:
     """Return the module of a ``model`` argument; its form is decided here alone.
 
     ``model``: a module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a function; a
-    ``torch.export.ExportedProgram``; a :class:`fxlab.tracing.CapturedGraph`; or the result of a tracer of
-    training steps that has a graph ``gm`` and ``state_fqns``, the paths of its first inputs. Raises TypeError
-    if it is none of these, or ``torch.jit`` made it.
+    ``torch.export.ExportedProgram``; a captured graph; or the result of a tracer of training steps that
+    has a graph ``gm`` and ``state_fqns``, the paths of its first inputs. Raises TypeError if it is none of
+    these, or ``torch.jit`` made it.
     """
     if isinstance(model, Source):
         return model
@@ -193,7 +194,9 @@ def traced(
                     f"{name}: a graph is taken as it is. Give the model that it is of to trace that."
                 )
         if (given := given_inputs(inputs)) is not None:
-            call_arguments(given)
+            args, kwargs = call_arguments(given)
+            with suppress(ValueError):  # they do not fit, as those of other code than the graph's may
+                note_inputs(module, bound_values(module, args, kwargs))
         return module, given
     from fxlab.tracing.bound_inputs import meta_as_cpu
     from fxlab.tracing.symbolic_trace import traced_with_inputs

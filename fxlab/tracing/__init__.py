@@ -1,5 +1,14 @@
 """Model in, ``GraphModule`` out: one run of the model is recorded."""
 
-from fxlab.tracing.report import TraceError, TraceReport, TraceWarning
+from typing import TYPE_CHECKING
 
-__all__ = ["TraceError", "TraceReport", "TraceWarning"]
+from fxlab.base.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.tracing.dynamo.capture import CapturedGraph as CapturedGraph
+    from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
+    from fxlab.tracing.report import TraceError as TraceError
+    from fxlab.tracing.report import TraceReport as TraceReport
+    from fxlab.tracing.report import TraceWarning as TraceWarning
+else:
+    __all__, __getattr__ = on_first_use(__name__)

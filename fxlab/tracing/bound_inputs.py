@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from fxlab.models.running.running import given_arguments
 from fxlab.values.nested import (
     ObjectParts,
     Path,
@@ -85,17 +86,10 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     Raises TypeError if inputs are none of these, do not fit the signature, or hold an object that a graph
     cannot take apart; ValueError if they are fake tensors, which have no numbers.
     """
-    if isinstance(inputs, torch.Tensor):
-        inputs = (inputs,)
-    if not isinstance(inputs, Mapping | tuple | list):
-        raise TypeError(
-            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
-            f"got {type(inputs).__name__}"
-        )
+    args, kwargs = given_arguments(with_places(model, inputs))
     signature = inspect.signature(model.forward)
-    by_keyword = isinstance(inputs, Mapping)
     try:
-        bound = signature.bind(**inputs) if isinstance(inputs, Mapping) else signature.bind(*inputs)
+        bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
             f"inputs: {error}. {type(model).__name__}.forward takes "
@@ -109,7 +103,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
         elif kind is inspect.Parameter.VAR_POSITIONAL:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:
-            arguments.append(Argument(name, value, by_keyword, signature.parameters[name].default))
+            arguments.append(Argument(name, value, name in kwargs, signature.parameters[name].default))
     arguments = [replace(argument, value=flatten_objects(argument.value)) for argument in arguments]
     for argument in arguments:
         _check(argument)
@@ -135,11 +129,28 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     return tuple(map(own, arguments))
 
 
-def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
-    """Return the inputs to call the model with, given other values for its arguments."""
-    if all(argument.by_keyword for argument in arguments):
-        return {argument.name: unflatten_objects(values[argument.name]) for argument in arguments}
-    return tuple(unflatten_objects(values[argument.name]) for argument in arguments)
+def with_places(model: Any, inputs: Any) -> Any:
+    """Return inputs by name, and by place where ``rest`` stands for the items of ``*rest``."""
+    if not isinstance(inputs, Mapping):
+        return inputs
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters
+    rest = next((n for n, p in parameters.items() if p.kind is p.VAR_POSITIONAL and n in inputs), None)
+    if rest is None:
+        return inputs
+    before = [*parameters][: [*parameters].index(rest)]
+    values = [inputs.get(name, parameters[name].default) for name in before]
+    if any(value is inspect.Parameter.empty for value in values):  # one is missing, which binding says
+        return inputs
+    named = {name: value for name, value in inputs.items() if name not in (*before, rest)}
+    return dict(enumerate([*values, *inputs[rest]])) | named
+
+
+def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[Any, Any]:
+    """Return the inputs to call the model with, by name or place, given other values for its arguments."""
+    return {
+        argument.name if argument.by_keyword else place: unflatten_objects(values[argument.name])
+        for place, argument in enumerate(arguments)
+    }
 
 
 def mapped_tensors(

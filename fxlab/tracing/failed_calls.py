@@ -15,24 +15,21 @@ from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.report import TraceError
 from fxlab.values.nested import RAISED
 
-_MOST_CAUSES = 4
-
 
 class FailedRun:
     """Keeps the graph of a run that fails; a run calls it with its state and the error of the model."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
+        self._model, self._place = model, list[str]()
         self.error: Exception | None = None
         self.graph_module: GraphModule | None = None
-        self._place: list[str] = []
 
     def __call__(self, run: RecordingState, error: Exception) -> None:
         """End the graph with the call that has raised, which has no result."""
         recording, self.error = run.recording, error
         node = next((node for node in reversed(recording.graph.nodes) if node.op != "placeholder"), None)
-        failed, scopes = run.failed if run.failed is not None and run.failed[0] is error else (None, [])
-        path, cls = scopes[-1] if failed and scopes else ("", type(self._model))
+        scopes = run.failed[1] if run.failed is not None and run.failed[0] is error else []
+        path, cls = scopes[-1] if scopes else ("", type(self._model))
         self._place = [f"in {path} ({cls.__name__})"] if path else []
         if (call := run.errors.call_of(error)) is not None:
             with suppress(TraceError):
@@ -85,7 +82,7 @@ class _Trial:
                 if self._runs(shapes | {name: (*shape[:dim], other, *shape[dim + 1 :])})
             )
         if found:
-            yield f"likely: {', or '.join(found[:_MOST_CAUSES])}"
+            yield f"likely: {', or '.join(found[:4])}"
 
     def _runs(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         tensors = self._tensors.items()

@@ -82,6 +82,7 @@ class Found(Coded):
         "module",
         "{paths}: whole, a node each, as modules of torch.nn are; a function as leaf_modules opens them",
     )
+    COMPILED = "module", "compiled: the graph is of its source, what a compiler makes of that is not compared"
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
     INPUT_CHANGED = "state", "the model changes what it holds, the graph does not"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"

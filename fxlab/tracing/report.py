@@ -17,8 +17,6 @@ FIXED = "fixed shapes"
 REAL = "real inputs"
 EXPORTED = "an exported program"
 CAPTURED = "a graph of torch.compile"
-_MOST_SHOWN = 8
-"""Lines of a model's and a person's code that a notebook shows, the innermost ones."""
 
 
 class TraceError(RuntimeError):
@@ -40,9 +38,9 @@ class TraceError(RuntimeError):
     """Of a model that itself raises, the graph up to the call that failed, which is its last node."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows: the lines of the model and of the person, then the words."""
+        """Return what a notebook shows: the last lines of model and person, then the words."""
         groups = [group.text for group in stretches(self) if group.is_author and group.frames]
-        return [*groups[-_MOST_SHOWN:], error_words(self), *getattr(self, "__notes__", ())]
+        return [*groups[-8:], error_words(self), *getattr(self, "__notes__", ())]
 
 
 class TraceWarning(UserWarning):

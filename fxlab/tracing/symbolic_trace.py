@@ -20,10 +20,11 @@ from fxlab.base.interrupts import RestoringStack, interrupts_noted
 from fxlab.base.units import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
 from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.hooks import is_compiled
 from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
-from fxlab.tracing.bound_inputs import Argument, bound_arguments
+from fxlab.tracing.bound_inputs import Argument, bound_arguments, with_places
 from fxlab.tracing.failed_calls import FailedRun
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import candidate_inputs
@@ -77,8 +78,9 @@ def symbolic_trace(
         variables around it. It is traced in the mode (training or evaluation) that it is
         in; a graph that would be another one in the other mode refuses to run there.
     inputs
-        The inputs of the run: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-        For a model of transformers they are made by :func:`example_inputs` if left out.
+        The inputs of the run: keyword arguments (a mapping, in which a tuple may stand for ``*args`` by its
+        name), positional arguments (a tuple) or one tensor. For a model of transformers they are made by
+        :func:`example_inputs` if left out.
     input_names
         The parameters of ``forward`` to make inputs for, or to take of ``inputs``.
     dynamic
@@ -141,6 +143,7 @@ def traced_with_inputs(
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
     # calls it may be kept whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
+    is_of_source = is_compiled(model)
     model, leaves = traceable(model), LeafModules(leaves)
     require_bool(dynamic, "dynamic")
     require_bool(check, "check")
@@ -149,11 +152,16 @@ def traced_with_inputs(
     candidates = candidate_inputs(model, input_names=names) if inputs is None else _some_of(inputs, names)
 
     def trace(given: Inputs) -> tuple[GraphModule, Inputs]:
+        given = with_places(model, given)
         bound = bound_arguments(model, given)
         settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
         with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
             pipeline = _Pipeline(model, around, bound, leaves, check, not_run_after)
-            return pipeline.climb_down(dynamic, interrupted), given
+            traced = pipeline.climb_down(dynamic, interrupted)
+        if is_of_source:
+            report = traced.meta["trace"]
+            traced.meta["trace"] = replace(report, findings=(*report.findings, Found.COMPILED("the model")))
+        return traced, given
 
     first = next(candidates)
     try:

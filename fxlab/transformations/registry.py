@@ -103,16 +103,12 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return found
     if isinstance(value, type):
         advice = f"Call the class: {value.__name__}(). " if issubclass(value, Transformation) else ""
-        raise type_error(
-            argument, "a transformation, its name, or a function of a graph module", value, advice
-        )
+        raise type_error(argument, _EXPECTED, value, advice)
     if isinstance(value, tuple | list):
         advice = "Write each as an argument: session.apply(*passes)."
         if len(value) == 2 and all(map(inspect.isfunction, value)):
             advice = "Write fxlab.from_pattern(pattern, replacement, name=...)."
-        raise type_error(
-            argument, "a transformation, its name, or a function of a graph module", value, advice
-        )
+        raise type_error(argument, _EXPECTED, value, advice)
     from fxlab.transformations.foreign.from_callable import from_callable, is_pattern_matcher
 
     if isinstance(value, functools.partial):

@@ -32,7 +32,8 @@ def shown_rewrite(session: Session, p: Transformation, number: int) -> ShownRewr
         "total": len(steps),
         "stage": [each.name for each in session.applied].index(p.name) + 1,
         "before": _lines(step.before.values()),
-        "after": _lines(step.after.values()),
+        # The lines that are new come first: they are what the others are made of.
+        "after": _lines(step.after[name] for name in sorted(step.after, key=step.before.__contains__)),
         "modules": _lines(step.modules),
         "roles": {clip(name): "picked" for name in [*nodes][:_MOST_NODES]},
         "node": clip(node),

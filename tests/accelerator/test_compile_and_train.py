@@ -13,10 +13,7 @@ from torch.utils.data import DataLoader
 
 import fxlab
 
-pytestmark = [
-    pytest.mark.accelerator,
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.accelerator, pytest.mark.filterwarnings("ignore")]
 
 
 def gpt2(device, **settings):

@@ -366,10 +366,11 @@ def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, ins
     expect(lit).to_have_count(0)
 
 
-def test_the_graph_is_saved_as_svg_as_pdf_and_as_dot(
+def test_the_graph_is_saved_and_the_session_as_a_report(
     page: LabPage, inspector: Locator, tmp_path: Path
 ) -> None:
     items = {"SVG picture": "Blocks.svg", "PDF": "Blocks.pdf", "Graphviz DOT": "Blocks.dot"}
+    items["HTML report"] = "Blocks.html"
     for item, name in items.items():
         inspector.get_by_text("Export", exact=True).click()
         with page.page.expect_download() as download:
@@ -380,6 +381,7 @@ def test_the_graph_is_saved_as_svg_as_pdf_and_as_dot(
     assert (tmp_path / "Blocks.svg").read_text().lstrip().startswith("<svg")
     assert (tmp_path / "Blocks.dot").read_text().startswith("digraph")
     pdf = (tmp_path / "Blocks.pdf").read_bytes()
+    assert "fxlab-session" in (tmp_path / "Blocks.html").read_text()
     assert pdf.startswith(b"%PDF")
     assert pdf.rstrip().endswith(b"%%EOF")
 

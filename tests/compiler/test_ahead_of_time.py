@@ -10,10 +10,7 @@ from torch import nn
 import fxlab
 from fxlab.compiler.code.hooks import why_no_code
 
-pytestmark = [
-    pytest.mark.skipif(bool(why_no_code({"cpu"})), reason="no C++ compiler"),
-    pytest.mark.weekly,
-]
+pytestmark = [pytest.mark.skipif(bool(why_no_code({"cpu"})), reason="no C++ compiler"), pytest.mark.weekly]
 
 
 class Scaled(nn.Module):

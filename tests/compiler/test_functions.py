@@ -54,11 +54,7 @@ FUNCTIONS = {
         ([net, teacher], X),
         ["0.0.weight", "0.0.bias", "1.0.weight", "1.0.bias"],
     ),
-    "module and global": (
-        Student(),
-        (X,),
-        ["own.weight", "own.bias", "teacher.0.weight", "teacher.0.bias"],
-    ),
+    "module and global": (Student(), (X,), ["own.weight", "own.bias", "teacher.0.weight", "teacher.0.bias"]),
 }
 
 

@@ -6,7 +6,6 @@ from tiny_models import plant_mistake
 from torch import nn
 
 import fxlab
-from fxlab.compiler.options.hooks import options_of_passes
 
 PATTERNS = "joint/pass_pattern_0"
 
@@ -27,13 +26,6 @@ def test_options_that_passes_read_are_listed_with_torchs_own_words(session):
     assert table.loc["b2b_gemm_pass", "place"].startswith("post_grad.py:")
     assert "Dynamo reads it too" in table.loc["freezing", "fixed"]
     assert {*table["value"].map(type)} == {bool}
-
-
-def test_a_phase_of_an_option_is_where_its_pass_runs():
-    found = options_of_passes()
-    assert found["b2b_gemm_pass"].phases == ("post_grad",)
-    assert found["joint_graph_constant_folding"].phases == ("joint",)
-    assert found["efficient_conv_bn_eval_fx_passes"].phases == ("pre_grad",)
 
 
 def test_an_option_is_switched_by_compiling_again_and_taken_back(session):

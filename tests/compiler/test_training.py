@@ -125,8 +125,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize(
-    "optimizer",
-    [pytest.param(n, marks=() if n == "foreach" else pytest.mark.weekly) for n in OPTIMIZERS],
+    "optimizer", [pytest.param(n, marks=() if n == "foreach" else pytest.mark.weekly) for n in OPTIMIZERS]
 )
 def test_a_compiled_optimizer_is_the_eager_one(optimizer):
     torch.manual_seed(0)

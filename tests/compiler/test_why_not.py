@@ -19,6 +19,7 @@ from torch._inductor.pattern_matcher import (
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
+from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.transformations.inductor_patterns import Pattern, PatternAttempts, not_tried
 from fxlab.view_model.details import Describer
@@ -231,7 +232,7 @@ def test_a_node_that_calls_nothing_is_told_by_its_kind():
 def test_details_of_a_node_say_why_not(session):
     explained = explain_all(session) | explain_unchanged(session)
     assert "tanh" in {name for frame in explained.values() for name in frame.index}
-    hierarchy = fxlab.drawing.build_hierarchy(session.stages[1])
+    hierarchy = build_hierarchy(session.stages[1])
     describer = Describer(hierarchy, explained)
     node = next(node for node in session.stages[1].graph.nodes if node.name == "tanh")
     reasons = [row["reason"] for row in describer.node(node)["candidates"]]

@@ -41,10 +41,10 @@ def test_each_call_is_a_group_of_its_bodies(hierarchy):
     ]
     assert call.children[2].name == "cond"
     assert [group.label for group in groups.values() if group.kind == "module"] == [
-        *("cond", "true_graph_0", "false_graph_0", "cond", "true_graph_0", "false_graph_0"),
+        *("cond", "true_graph_0", "false_graph_0", "cond", "true_graph_0", "false_graph_0")
     ]
     assert hierarchy.ancestors("false_graph_0/true_graph_0/exp") == [
-        *("cond", "false_graph_0", "false_graph_0/cond", "false_graph_0/true_graph_0"),
+        *("cond", "false_graph_0", "false_graph_0/cond", "false_graph_0/true_graph_0")
     ]
 
 

@@ -131,24 +131,6 @@ def test_nothing_has_to_be_run(graph):
     assert graph_diff(meta, copy.deepcopy(meta)).empty
 
 
-def test_merged_linears_are_added_and_the_linears_become_their_slices():
-    graph, _ = traced("bert")
-    table = graph_diff(graph, transformed(graph, MergeLinears()))
-    assert table["change"].value_counts().to_dict() == {"added": 2, "changed": 6}
-    changed = table[table["change"] == "changed"]
-    assert (changed["op_before"] == "call_module").all()
-    assert changed["op"].isin(["call_function", "call_method"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "pass_"), PASSES)
-def test_passes_of_fxlab_own_up_to_what_they_change(name, pass_):
-    graph, _ = traced(name)
-    result = transformed(graph, pass_)
-    assert len(graph_diff(graph, result)) >= len(pass_.get_transformed_nodes(result)) > 0
-    assert graph_diff(graph, result)["marked"].all()
-
-
 def test_all_passes_together_own_up_to_what_they_change():
     graph, _ = traced("bert")
     everything = compose(*(cls() for cls in available()))

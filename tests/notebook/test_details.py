@@ -21,13 +21,6 @@ def test_a_node_has_its_arguments_parameters_and_what_passes_say_of_it(page: Pag
     assert candidate["matched"]
 
 
-def test_buffers_and_parts_of_arguments_are_told_apart(page: Page):
-    kinds = {row["name"]: row["kind"] for row in page.details("stem_norm")["parameters"]}
-    assert (kinds["weight"], kinds["running_mean"]) == ("parameter", "buffer")
-    (_, dims) = page.details("mean")["arguments"]
-    assert "".join(token["text"] for token in dims["tokens"]) == "(2, 3)"
-
-
 @pytest.mark.parametrize(
     ("argument", "words"),
     [

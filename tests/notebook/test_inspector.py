@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 import threading
 import weakref
 from unittest.mock import Mock
@@ -41,21 +40,6 @@ def test_the_first_screen_shows_the_model_as_traced(page: Page):
     assert not page.marked()
     assert page.card(FUSE) | {"on": False, "matched": 1, "changes": "", "error": None} == page.card(FUSE)
     assert page.card(MUL_TO_ADD)["matched"] is None, "a pass that does not explain itself claims nothing"
-
-
-def test_everything_shown_is_plain_json(page: Page):
-    page.switches(MERGE, True)
-    for name in TRAITS:
-        json.dumps(getattr(page.inspector, name), allow_nan=False, ensure_ascii=False).encode()
-
-
-def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
-    page.switches(MUL_TO_ADD, True)
-    assert session.applied == (MUL_TO_ADD,)
-    assert page.card(MUL_TO_ADD)["on"]
-    assert page.card(MUL_TO_ADD)["changes"] == "1 mul becomes 1 add"
-    assert page.marked() == {"mul": [MUL_TO_ADD.signature]}
-    assert page.inspector._shown_passes["canUndo"]
 
 
 def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page):
@@ -103,30 +87,6 @@ def test_a_card_has_the_first_paragraph_of_the_docstring_in_plain_words(page: Pa
     assert page.card(fuse)["description"] == words
 
 
-def test_the_table_of_changed_nodes_says_what_they_stand_for(page: Page):
-    page.switches(MERGE, True)
-    table = page.inspector._shown_tables["nodes"]["table"]
-    names = [column["name"] for column in table["columns"]]
-    assert table["rows"][0][names.index("before")] == "head_query, head_key"
-    assert table["rows"][0][names.index("target_before")] == "head.query, head.key"
-    assert "shape_before" not in names
-
-
-@pytest.mark.parametrize("p", [FUSE, MERGE, MUL_TO_ADD], ids=lambda p: p.name)
-def test_a_pass_that_is_switched_off_leaves_the_original_on_the_screen(page: Page, session: Session, p):
-    before, svg, number = screen(page.inspector), page.inspector.svg, page.number
-    page.switches(p, True)
-    assert screen(page.inspector) != before
-    assert page.inspector.svg != svg
-    page.switches(p, False)
-    assert session.graph_module is session.original
-    after = screen(page.inspector)
-    assert (page.number, page.inspector.svg) == (number, svg)
-    for name in ("_shown_view", "_shown_tables", "_shown_measured", "_shown_overlays"):
-        assert after[name] == before[name]
-    assert after["_shown_passes"]["passes"] == before["_shown_passes"]["passes"]
-
-
 def test_switching_on_what_is_on_changes_nothing(page: Page, session: Session):
     page.switches(MERGE, True)
     before = state_of(session)
@@ -149,23 +109,6 @@ def test_undo_redo_and_reset(page: Page, session: Session):
     page.sends({"type": "undo"})
     assert session.applied == (MERGE, MUL_TO_ADD)
     assert (page.inspector._shown_passes["canUndo"], page.inspector._shown_passes["canRedo"]) == (True, True)
-
-
-@pytest.mark.parametrize("kind", ["undo", "redo", "reset"])
-def test_there_is_nothing_to_undo_at_first(page: Page, session: Session, kind):
-    before = state_of(session)
-    assert page.sends({"type": kind}) == [{"type": "done"}]
-    assert page.error is None
-    assert state_of(session) == before
-
-
-def test_changes_from_python_are_shown(page: Page, session: Session):
-    session.apply(MERGE)
-    assert page.card(MERGE)["on"]
-    assert page.marked()
-    session.undo()
-    assert not page.card(MERGE)["on"]
-    assert not page.marked()
 
 
 def test_a_pass_that_is_added_gets_a_card(page: Page, session: Session):
@@ -282,17 +225,6 @@ def test_a_closed_inspector_does_not_follow_any_more(session: Session):
 
 
 @pytest.mark.slow
-def test_an_inspector_is_forgotten_once_it_is_closed(session: Session):
-    inspector = Inspector(session)
-    reference = weakref.ref(inspector)
-    inspector.close()
-    del inspector
-    gc.collect()
-    assert reference() is None
-    session.apply(MERGE)
-
-
-@pytest.mark.slow
 def test_a_session_does_not_keep_an_inspector_alive(session: Session):
     inspector = Inspector(session)
     followed = weakref.ref(inspector)
@@ -336,11 +268,6 @@ def test_a_page_cannot_set_what_it_has_to_ask_for(page: Page, name):
     before = copy.deepcopy(page.inspector.get_state())
     page.sets({name: {"names": ["<script>alert(1)</script>"], "passes": [], "busy": None, "error": None}})
     assert page.inspector.get_state() == before
-
-
-def test_a_page_can_set_the_height(page: Page):
-    page.sets({"height": 500})
-    assert page.inspector.height == 500
 
 
 def test_the_height_follows_the_window_until_somebody_chooses_one(page: Page):

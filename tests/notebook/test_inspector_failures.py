@@ -86,14 +86,6 @@ def test_a_pass_above_that_fails_without_the_one_below_keeps_both_on():
     assert (page.card(below)["on"], page.card(above)["on"]) == (False, True)
 
 
-def test_a_pass_that_fails_from_python_raises_there_and_the_screen_stays(page: Page, session: Session):
-    before, passes = state_of(session), page.inspector._shown_passes
-    with pytest.raises(RuntimeError, match="no such layer"):
-        page.inspector.toggle(RAISE)
-    assert state_of(session) == before
-    assert page.inspector._shown_passes == passes
-
-
 @pytest.mark.parametrize(
     "error",
     [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError(), SystemExit(2)],
@@ -140,14 +132,6 @@ def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():
     assert shown["text"].startswith("ValueError: xxx")
     assert shown["traceback"]
     assert len(json.dumps(shown)) < 50_000
-
-
-def test_an_interruption_is_named(session: Session):
-    p = RaiseMidway(KeyboardInterrupt())
-    page = Page(Inspector(make_session(p)))
-    page.switches(p, True)
-    assert page.error["title"] == "Interrupted"
-    assert not page.card(p)["on"]
 
 
 @pytest.mark.parametrize("step", ["pass_states", "changed_nodes_state"])
@@ -205,18 +189,6 @@ def test_without_graphviz_the_page_gets_the_graph_and_lays_it_out_itself(session
     )
 
 
-def test_a_graph_that_cannot_be_written_does_not_hide_what_a_pass_did(page: Page, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("fxlab.view_model.graph_data.graph_data.build_hierarchy", lambda graph, marks: 1 / 0)
-        page.switches(MERGE, True)
-    assert page.card(MERGE)["on"]
-    assert page.inspector._shown_tables["outputs"]["agrees"]
-    assert page.error["text"] == "division by zero"
-    page.sends({"type": "refresh"})
-    assert page.error is None
-    assert page.marked()
-
-
 def test_a_pass_that_cannot_explain_itself_is_quoted_and_can_be_switched():
     class CannotExplain(ChangeNothing):
         def explain(self, graph_module):
@@ -253,16 +225,6 @@ def test_a_pass_that_explains_itself_in_another_form_does_not_take_the_screen_do
     assert page.error is None
     page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
-
-
-def test_a_session_without_inputs_says_in_the_table_how_to_give_them():
-    session = Session(fx.symbolic_trace(Model().eval()), passes=[MERGE])
-    page = Page(Inspector(session))
-    page.switches(MERGE, True)
-    assert page.inspector._shown_tables["outputs"]["state"] != "ready"
-    assert "Session(model, inputs)" in page.inspector._shown_tables["outputs"]["text"]
-    assert page.inspector._shown_tables["nodes"]["table"]["rows"]
-    assert page.error is None
 
 
 def test_a_model_without_weights_says_so_in_the_table():

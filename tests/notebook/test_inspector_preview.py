@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, Page, state_of
+from inspected import FUSE, MERGE, RAISE, Page, state_of
 
 from fxlab import Session, TransformationError
 
@@ -62,12 +62,6 @@ def test_a_preview_ends_when_the_pass_is_applied(page: Page, session: Session):
     assert not session._internals.can_undo, "there was one change"
 
 
-def test_one_preview_replaces_another(page: Page):
-    previews(page, MERGE)
-    previews(page, MUL_TO_ADD)
-    assert became(page) == {"mul": "changed"}
-
-
 def test_a_pass_that_raises_is_quoted_and_what_was_shown_stays(page: Page, session: Session):
     before = state_of(session)
     previews(page, MERGE)
@@ -92,12 +86,6 @@ def test_an_interrupted_preview_changes_nothing(page: Page, session: Session, mo
     assert page.inspector._shown_status["busy"] is None
     assert page.inspector._shown_stages == shown
     assert state_of(session) == before
-
-
-def test_a_pass_that_is_not_offered_is_named(page: Page):
-    previews_of = page.sends({"type": "preview", "signature": "nothing", "request": "1"})
-    assert previews_of[0]["failed"]
-    assert "no pass with the signature 'nothing'" in page.error["text"]
 
 
 def test_a_preview_is_shown_from_python(page: Page, session: Session):

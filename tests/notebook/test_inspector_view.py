@@ -324,14 +324,6 @@ def test_a_stage_is_measured_once(beside: Page, monkeypatch: pytest.MonkeyPatch)
 # What is drawn without the page.
 
 
-def test_the_picture_has_an_element_for_each_box(page: Page):
-    page.switches(MERGE, True)
-    ids = {element.get("id") for element in ET.fromstring(page.inspector.svg).iter()}
-    opened = page.inspector._drawn.opened
-    assert {item.id for item in opened.boxes} <= ids
-    assert len(opened.boxes) > 5
-
-
 def test_the_picture_has_the_colours_of_the_overlay(page: Page):
     plain = page.inspector.svg
     page.inspector.overlay("parameters")

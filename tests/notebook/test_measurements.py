@@ -38,13 +38,6 @@ def column(state: dict, name: str) -> dict:
     return {row[0]: row[position] for row in state["table"]["rows"]}
 
 
-def test_nothing_is_measured_before_it_is_asked_for(page: Page):
-    page.switches(MERGE, True)
-    assert [state["name"] for state in page.inspector._shown_measured] == NAMES
-    assert {state["state"] for state in page.inspector._shown_measured} == {"none"}
-    assert all(state["text"] and state["action"] for state in page.inspector._shown_measured)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_table_is_made_of_the_original_and_of_what_is_on(page: Page, name: str):
@@ -87,11 +80,6 @@ def test_rows_lead_to_nodes_that_the_graph_has(page: Page):
     speed = measured(page, "speed")
     assert speed["table"]["unlinked"] == ["original", FUSE.name]
     assert speed["text"].startswith(f"{FUSE.name}: ")
-
-
-def test_the_slowest_nodes_come_first(page: Page):
-    times = list(column(measured(page, "node-cost"), "time").values())
-    assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.slow
@@ -145,15 +133,6 @@ def test_a_cancelled_measurement_says_so_and_can_be_made_again(page: Page, monke
             assert shown(page, "speed")["text"] == f"Cancelled. {speed.about}"
             assert page.inspector._shown_status == {"busy": None, "error": None}
     assert "Cancelled" not in measured(page, "speed")["text"]
-
-
-def test_what_was_measured_before_stays_if_a_repetition_is_cancelled(page: Page, monkeypatch):
-    before = measured(page, "graph-difference")
-    difference = next(measurement for measurement in MEASUREMENTS if measurement.name == "graph-difference")
-    with monkeypatch.context() as patch:
-        patch.setattr(measuring, "MEASUREMENTS", (replace(difference, make=stopped_by(KeyboardInterrupt)),))
-        page.sends({"type": "measure", "name": "graph-difference"})
-    assert shown(page, "graph-difference") == before | {"text": f"Cancelled. {before['text']}"}
 
 
 def test_a_measurement_that_failed_before_it_was_cancelled_is_offered_again(page: Page, monkeypatch):

@@ -32,7 +32,7 @@ def replacement(x):
 SCALE = fxlab.from_pattern(pattern, replacement, name="scale", preserves_computation=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page():
     session = fxlab.Session(Model(), torch.randn(2, 4), passes=[fxlab.RemoveDeadCode(), SCALE, KeepRelu()])
     inspector = Inspector(session)

@@ -76,13 +76,6 @@ def test_candidates_are_looked_for_after_the_first_picture_and_in_parts(page: Pa
     assert page.data.others["matches"][MERGE.signature] == ["head_query", "head_key"]
 
 
-def test_a_pass_is_asked_again_at_another_stage(page: Page) -> None:
-    page.looks_for_candidates()
-    page.switches(MERGE, True)
-    assert page.inspector._shown_passes["passes"][0]["isLooking"]
-    assert page.card(MERGE)["candidates"] == "1 candidate: 2 linears"
-
-
 def test_a_search_for_candidates_can_be_interrupted(page: Page, monkeypatch) -> None:
     def interrupt(session, p):
         raise KeyboardInterrupt

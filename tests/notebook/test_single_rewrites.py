@@ -107,13 +107,6 @@ def test_candidates_of_a_pass_that_is_off_or_marks_nothing_are_left_out_by_name(
     assert set(divisions.marked()) == {"truediv", "truediv_1"}
 
 
-def test_a_selection_that_the_page_has_moved_on_from_stays(page: Page):
-    name = merged(page)
-    page.inspector.selected = "mul"
-    limit(page, "exclude", name, 1)
-    assert page.inspector.selected == "mul"
-
-
 @pytest.mark.parametrize("kind", ["exclude", "include"])
 def test_nonsense_is_named_on_the_card_and_changes_nothing(page: Page, kind: str):
     name = merged(page)

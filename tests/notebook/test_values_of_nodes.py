@@ -88,14 +88,6 @@ def test_all_heads_are_beside_each_other_as_small_maps(attending: Page):
     assert part(attending, "linear", tensor=1)["part"]["map"]["small"] is None
 
 
-def test_small_maps_are_few_and_small():
-    model = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 50, 1)).eval())
-    page = Page(Inspector(Session(model, torch.ones(1, 3, 90, 30))))
-    value(page, "_0")
-    small = part(page, "_0", index=[0, 40, 0, 0])["part"]["map"]["small"]
-    assert (small["dimension"], small["first"], small["count"], small["size"]) == (1, 32, 18, (18, 15))
-
-
 def test_another_head_and_other_axes_are_read_without_another_run(attending: Page, monkeypatch: Any):
     value(attending, "softmax")
     session = attending.inspector.session

@@ -19,15 +19,7 @@ from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, s
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.paint import values_of
-from fxlab.overlays import (
-    SOURCES,
-    Overlay,
-    Subject,
-    from_table,
-    offered,
-    read_overlays,
-    source,
-)
+from fxlab.overlays import SOURCES, Overlay, Subject, from_table, offered, read_overlays, source
 from fxlab.view_model.measured_overlays import MeasuredOverlays
 
 

@@ -44,35 +44,29 @@ def names(session: Session) -> list[str]:
     return [node.name for node in session.graph_module.graph.nodes]
 
 
-def test_stack_order_and_exclusions_come_back(tmp_path):
-    session = session_of_blocks()
-    again = load_session(session.save(tmp_path / "stack.json"), MODEL, INPUTS)
-    assert names(again) == names(session)
-    assert [p.signature for p in again.applied] == [p.signature for p in session.applied]
-    assert [p.name for p in again.applied] == ["merge-linears", "remove-identities"]
-    assert again._internals.excluded("merge-linears") == session._internals.excluded("merge-linears") != ()
-    assert again._internals.excluded("change-true-div-to-mul-by-inverse") == (("truediv",),)
-    assert not again._internals.can_undo
-    assert again.verdict().agrees
-    assert again.save(tmp_path / "again.json").read_text() == (tmp_path / "stack.json").read_text()
+PASSES = [str(pass_.name) for pass_ in Session(MODEL, INPUTS).passes]
 
 
-def test_the_passes_of_the_session_are_those_to_give(tmp_path):
-    session = session_of_blocks()
-    path = session.save(tmp_path / "stack.json")
-    again = load_session(path, MODEL, INPUTS, passes=session.passes)
-    assert names(again) == names(session)
-    assert again.save(tmp_path / "again.json").read_text() == path.read_text()
-    again.include("change-true-div-to-mul-by-inverse", "truediv")
-    again.apply("change-true-div-to-mul-by-inverse")
-    assert (
-        len(
-            fxlab.rewriting.transformed_nodes(
-                again.graph_module, again.passes["change-true-div-to-mul-by-inverse"], original=again.original
-            )
-        )
-        == 1
-    )
+@settings(max_examples=8)
+@given(st.permutations(PASSES), st.sets(st.sampled_from(PASSES), min_size=1), st.data())
+def test_any_stack_with_any_order_and_exclusions_comes_back(tmp_path_factory, order, on, data):
+    folder, session = tmp_path_factory.getbasetemp(), Session(MODEL, INPUTS)
+    for place, name in enumerate(order):
+        session.move(name, place)
+    for name in sorted(on):
+        frame = session.explain(name)
+        if candidates := sorted(set(frame.index[frame.matched])):
+            session.exclude(name, data.draw(st.sampled_from(candidates)))
+    session.apply(*sorted(on, key=order.index))
+    path = session.save(folder / "stack.json")
+    for passes in ({}, {"passes": session.passes}):
+        again = load_session(path, MODEL, INPUTS, **passes)
+        assert names(again) == names(session)
+        assert [p.signature for p in again.applied] == [p.signature for p in session.applied]
+        for name in PASSES:
+            assert again._internals.excluded(name) == session._internals.excluded(name)
+        assert not again._internals.can_undo
+        assert again.save(folder / "again.json").read_text() == path.read_text()
 
 
 @pytest.mark.slow

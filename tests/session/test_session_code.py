@@ -91,13 +91,6 @@ def test_what_is_left_out_is_written_too() -> None:
     assert again.graph_module.code == session.graph_module.code == session.original.code
 
 
-def test_only_what_is_on_is_written() -> None:
-    session = Session(fx.symbolic_trace(Model()), passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
-    session.apply("merge-linears")
-    assert "MergeLinears" in session.to_python()
-    assert "ChangeTrueDiv" not in session.to_python()
-
-
 @pytest.mark.parametrize(
     "transformation",
     [

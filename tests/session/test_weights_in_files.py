@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, MixtralConfig, MixtralForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 import fxlab
 from fxlab import Session, load_session
@@ -241,20 +241,6 @@ def test_a_session_of_files_is_not_timed_and_has_no_gradients(sessions):
         sessions[0].verdict(gradients=True)
 
 
-def test_tied_weights_and_those_of_a_base_model_are_named_as_from_pretrained_does(tmp_path):
-    config = LlamaConfig(**LLAMA, tie_word_embeddings=True)
-    torch.manual_seed(0)
-    LlamaModel._from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
-    found = weights_of(on_meta(LlamaForCausalLM, config, torch.float32), tmp_path)
-    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
-    assert found.keys() == {
-        *dict(loaded.named_parameters(remove_duplicate=False)),
-        *dict(loaded.named_buffers()),
-    }
-    assert all(torch.equal(numbers_of(found[name]), tensor) for name, tensor in loaded.named_parameters())
-    assert found["lm_head.weight"] is found["model.embed_tokens.weight"]
-
-
 def test_weights_that_transformers_merges_are_merged_when_they_are_used(tmp_path):
     settings = LLAMA | {"num_hidden_layers": 1, "num_local_experts": 2, "vocab_size": 32}
     config = MixtralConfig(**settings, experts_implementation="eager")
@@ -321,15 +307,6 @@ def test_weights_of_another_shape_or_dtype_are_refused(folder):
     narrow = on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA)).to(torch.bfloat16)
     with pytest.raises(ValueError, match=r"inv_freq is float32 in .* and bfloat16 in the model.*without .to"):
         weights_of(narrow, folder)
-
-
-def test_weights_are_cast_as_from_pretrained_does(folder):
-    found = weights_of(on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA), torch.float32), folder)
-    loaded = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    for name, tensor in loaded.named_parameters():
-        assert is_lazy(found[name])
-        assert found[name].dtype == torch.float32
-        assert torch.equal(numbers_of(found[name]), tensor)
 
 
 def test_a_model_with_weights_and_what_is_no_path_are_refused(folder):

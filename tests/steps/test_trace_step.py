@@ -14,6 +14,7 @@ from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 import fxlab
+from fxlab.drawing import build_hierarchy
 from fxlab.values.tensors import same_bits
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
@@ -164,7 +165,7 @@ def test_a_loss_that_the_model_computes_itself_has_a_box():
     assert boxes["sub"] == boxes["mean"] == ["", "loss"]
     backward = [node.meta.get("fwd_nn_module_stack", ()) for node in step.graph.nodes]
     assert any("loss" in stack for stack in backward)
-    assert fxlab.drawing.build_hierarchy(step).groups["loss (backward)"]
+    assert build_hierarchy(step).groups["loss (backward)"]
 
 
 @pytest.mark.parametrize("checkpointed", [(0,), (0, 1, 2)])

@@ -44,3 +44,10 @@ def test_the_code_of_an_error_survives_a_copy(again):
         "memory-read",
         "The model reads memory (data_ptr), which only real inputs have",
     )
+
+
+@pytest.mark.parametrize("compiled", [torch.compile(nn.ReLU(), backend="eager"), nn.ReLU()])
+def test_a_trace_of_a_compiled_model_says_that_it_is_one_of_its_source(compiled):
+    is_compiled = not isinstance(compiled, nn.ReLU)
+    codes = fxlab.symbolic_trace(compiled, torch.ones(4, 2)).meta["trace"].table["code"].tolist()
+    assert (Found.COMPILED.code in codes) == is_compiled

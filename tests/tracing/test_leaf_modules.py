@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-import zoo
 from agreement import assert_agree, targets
 from torch import nn
 
-from fxlab import example_inputs, symbolic_trace
+from fxlab import symbolic_trace
 
 
 class Block(nn.Module):
@@ -44,25 +43,6 @@ def test_leaves_are_those_that_were_chosen(model, leaf_modules, called):
     traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=leaf_modules)
     assert targets(traced, "call_module") == called
     assert_agree(traced, model, (torch.randn(5, 4),))
-
-
-def test_a_module_that_is_traced_into_shows_its_parameters(model):
-    traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=lambda module, path: False)
-    assert targets(traced, "get_attr")[:2] == ["0.linear.weight", "0.linear.bias"]
-    assert traced.get_parameter("0.linear.weight") is model[0].linear.weight
-
-
-@pytest.mark.slow
-def test_whole_layers_of_a_model_of_transformers():
-    from transformers.models.bert.modeling_bert import BertLayer
-
-    model = zoo.bert(2)
-    traced = symbolic_trace(model, leaf_modules=[BertLayer])
-    assert [t for t in targets(traced, "call_module") if "layer." in t] == [
-        "encoder.layer.0",
-        "encoder.layer.1",
-    ]
-    assert_agree(traced, model, example_inputs(model, batch_size=3, sequence_length=9))
 
 
 @pytest.mark.parametrize("wrong", [3, [3], [None], [nn.ReLU()], int])

@@ -206,21 +206,6 @@ def test_a_step_of_one_token_holds_for_every_batch_and_refuses_other_lengths():
         traced(torch.randint(50, (1, 4)), torch.randn(1, 2, 5, 8))
 
 
-@pytest.mark.parametrize("rows", [1, 5])
-def test_a_row_that_is_broadcast_is_right_or_refused(rows):
-    class Broadcast(nn.Module):
-        def forward(self, x, y):
-            z = x + y
-            return z.reshape(z.shape[0], -1)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TraceWarning)
-        traced = symbolic_trace(Broadcast(), (torch.randn(1, 3), torch.randn(rows, 3)))
-    for first, second in [(1, rows), (1, 1), (4, 4), (1, 5), (5, 1)]:
-        x, y = torch.randn(first, 3), torch.randn(second, 3)
-        assert_right_or_refused(traced, Broadcast(), x, y)
-
-
 SQUEEZES = {
     "all": lambda x: x.squeeze(),
     "one": lambda x: x.squeeze(0),

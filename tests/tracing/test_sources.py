@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import fxlab
 from fxlab import Session
 from fxlab.front_desk.sources import Source, source_of
+from fxlab.tracing.dynamo.capture import CapturedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 PASSES = ("merge-linears", "fuse-bias-in-linear", "eliminate-common-subexpressions", "remove-dead-code")
@@ -153,7 +154,7 @@ def test_a_program_is_not_traced_once_more(sources):
 @pytest.mark.parametrize("name", ["captured graph", "module of a program"])
 def test_what_holds_a_graph_is_said_to_be_traced_already(sources, name):
     model = sources[name][0]
-    held = model if isinstance(model, fxlab.tracing.CapturedGraph) else Session(model)
+    held = model if isinstance(model, CapturedGraph) else Session(model)
     with pytest.raises(TypeError, match=r"which is traced already\. Its graph is model\.graph_module\."):
         fxlab.symbolic_trace(held)
 
@@ -193,3 +194,21 @@ def test_what_may_be_meant_is_said(model, advice):
 def test_what_is_no_model_is_named(model):
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, .*\.pt2 file .* got"):
         source_of(model)
+
+
+class Products(nn.Module):
+    def forward(self, first, *factors, offset, **more):
+        for factor in factors:
+            first = first * factor
+        return first + offset - sum(more.values())
+
+
+def test_the_positional_rest_is_given_by_its_name_beside_keywords():
+    a, b, c = torch.rand(3, 5).unbind()
+    inputs = {"offset": c, "factors": (b, c), "first": a, "less": b}
+    session = Session(Products(), inputs)
+    expected = Products()(a, b, c, offset=c, less=b)
+    assert torch.equal(session.graph_module(a, b, c, offset=c, less=b), expected)
+    assert session.verdict().agrees
+    with pytest.raises(TypeError, match="missing a required argument: 'first'"):
+        fxlab.symbolic_trace(Products(), {"factors": (b,), "offset": c})

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.tracing.inputs.input_trials import takes
 from fxlab.tracing.messages import torch_logs_silent
 
 X = torch.randn(3, 4)
@@ -39,11 +38,6 @@ def test_an_error_of_the_model_itself_is_said_to_be_one(model, caplog, capfd):
     assert "leaf_modules" not in message
     assert not [record for record in caplog.records if record.name.startswith("torch")]
     assert capfd.readouterr().err == ""
-
-
-def test_torch_logs_no_error_of_inputs_that_are_only_tried(caplog):
-    assert not takes(Mismatch(), {"x": X})
-    assert not [record for record in caplog.records if record.name.startswith("torch")]
 
 
 def test_torch_logs_again_after_a_trace(caplog):

@@ -280,12 +280,7 @@ def softmax(x: Bounded, dim: int) -> Bounded:
 
 
 def attention(
-    query: Bounded,
-    key: Bounded,
-    value: Bounded,
-    attn_mask: Bounded | None,
-    dropout_p: float,
-    scale: float,
+    query: Bounded, key: Bounded, value: Bounded, attn_mask: Bounded | None, dropout_p: float, scale: float
 ) -> Bounded:
     scores = multiply(matmul(query, key.map(lambda tensor: tensor.transpose(-1, -2))), scale)
     return matmul(softmax(scores if attn_mask is None else add(scores, attn_mask), -1), value)

@@ -101,18 +101,14 @@ def test_candidates_in_bodies_are_told_apart_by_the_names_of_the_bodies(gm):
     found = ChangeTrueDivToMulByInverse().explain(gm)
     assert found.matched.all()
     assert found.index.tolist() == [
-        *("div", "div_1", "true_graph_0/div_1", f"{INNER}div_1", "false_graph_0/false_graph_0/div_1"),
+        *("div", "div_1", "true_graph_0/div_1", f"{INNER}div_1", "false_graph_0/false_graph_0/div_1")
     ]
     assert found.candidate.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("pass_", "marked"),
-    [
-        (ChangeTrueDivToMulByInverse(), 5),
-        (EliminateCommonSubexpressions(), 2),
-        (RemoveIdentities(), 1),
-    ],
+    [(ChangeTrueDivToMulByInverse(), 5), (EliminateCommonSubexpressions(), 2), (RemoveIdentities(), 1)],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_passes_rewrite_bodies_and_give_them_back(gm, pass_, marked):
@@ -161,9 +157,7 @@ def test_candidates_in_bodies_are_excluded_and_included_in_a_session(branches):
     session.exclude("change-true-div-to-mul-by-inverse", f"{INNER}div_1")
     assert fxlab.rewriting.transformed_nodes(
         session.graph_module, original=session.original
-    ).index.tolist() == [
-        *("div", "true_graph_0/div_1", "false_graph_0/false_graph_0/div_1", "div_1"),
-    ]
+    ).index.tolist() == [*("div", "true_graph_0/div_1", "false_graph_0/false_graph_0/div_1", "div_1")]
     assert session._internals.excluded("change-true-div-to-mul-by-inverse") == ((f"{INNER}div_1",),)
     assert session.verdict().agrees
     session.include("change-true-div-to-mul-by-inverse", f"{INNER}div_1")

@@ -62,10 +62,6 @@ def offer(tmp_path, monkeypatch):
     sys.modules.pop("somebodys_passes", None)
 
 
-def test_nothing_is_installed_by_default():
-    assert installed() == []
-
-
 def test_classes_and_instances_are_offered_by_name(offer):
     offer(b="somebodys_passes:Nothing", a="somebodys_passes:negate")
     assert [transformation.name for transformation in installed()] == ["negate", "nothing"]

@@ -40,7 +40,7 @@ export class GraphArea {
         press: () => this.legend.setOpen(!this.legend.isOpen),
         isOn: () => this.legend.isOpen,
       },
-      h("span.fxi-space"),
+      this.graph.crumbs,
       { icon: "minus", label: "Zoom out", key: "-", press: () => this.panes.active.zoomOut() },
       this.percent,
       { icon: "plus", label: "Zoom in", key: "+", press: () => this.panes.active.zoomIn() },

@@ -48,7 +48,7 @@ const ARROWS: Record<string, Direction> = {
 export class GraphView {
   readonly element: HTMLElement;
   /** The groups around the middle of what is seen: their own names may be out of sight. */
-  readonly crumbs = h("nav.fxi-crumbs.fxi-place.fxi-strip.fxi-small.fxi-muted", {
+  readonly crumbs = h("nav.fxi-crumbs.fxi-place.fxi-grow.fxi-muted", {
     "aria-label": "Groups in view",
   });
   private readonly layer = h("div.fxi-layer");
@@ -145,14 +145,14 @@ export class GraphView {
   private showCrumbs(): void {
     const { live, crumbs } = this;
     const found = live?.groupsAt(middle(this.camera.visible)) ?? [];
-    const ids = found.join();
-    if (!live || crumbs.dataset["groups"] === ids) return;
-    crumbs.dataset["groups"] = ids;
+    if (!live || crumbs.dataset["groups"] === found.join()) return;
+    crumbs.dataset["groups"] = found.join();
+    crumbs.title = found.map((id) => live.box(id)!.label).join(" › ");
     fill(crumbs, [
       found.map((id) =>
         h(
           "button.fxi-link",
-          { onclick: () => this.choose(id, true), title: `Go to ${live.box(id)!.label}` },
+          { tabindex: -1, onclick: () => this.choose(id, true), title: `Go to ${live.box(id)!.label}` },
           [live.box(id)!.label],
         ),
       ),

@@ -61,7 +61,7 @@ class Pane {
       this.note,
       iconButton("close", "Close this pane", () => choose(null)),
     ]);
-    this.element = h("div.fxi-pane.fxi-column", { role: "group" }, this.head, graph.crumbs, graph.element);
+    this.element = h("div.fxi-pane.fxi-column", { role: "group" }, this.head, graph.element);
     this.call(null);
   }
 

@@ -29,6 +29,7 @@ from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import without_tensors
 from fxlab.models.graph_modules.graph_state import GraphState
 from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.shapes_on_inputs import note_copy
 from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
 from fxlab.values.pickling import is_picklable
@@ -208,6 +209,7 @@ def changed_copy(
             return _written_copy(graph_module, change)
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
+            note_copy(copied, graph_module)
         with _code_when_asked(code_when_asked or _CODE_WHEN_ASKED.get()):
             return change(copied)
 
@@ -215,7 +217,9 @@ def changed_copy(
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
     originals = list(_tensors_of(graph_module))
     memo: dict[int, Any] = {}
-    result = change(_structural_copy(graph_module, memo))
+    copied = _structural_copy(graph_module, memo)
+    note_copy(copied, graph_module)
+    result = change(copied)
     twins = {id(memo[id(tensor)]): tensor for tensor in originals if id(tensor) in memo}
     for module in result.modules():
         holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)

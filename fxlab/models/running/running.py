@@ -96,7 +96,7 @@ def seed_generators(seed: int) -> None:
 def torch_generators_now() -> tuple[bytes, ...]:
     """Return the state of torch's generators: two are equal if nothing was drawn in between."""
     with outside_transforms():
-        return tuple(state.numpy().tobytes() for state in _torch_states().values())
+        return tuple([state.numpy().tobytes() for state in _torch_states().values()])
 
 
 class Generators(NamedTuple):
@@ -124,7 +124,7 @@ class Generators(NamedTuple):
 def _torch_states() -> dict[torch.device | None, torch.Tensor]:
     """Return the states of torch's generators by device; ``None`` stands for the CPU."""
     with outside_transforms():
-        states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
+        states: dict[torch.device | None, torch.Tensor] = {None: torch.default_generator.get_state()}
         for device in accelerators_in_use():
             states[device] = torch.get_device_module(device).get_rng_state(device)
     return states
@@ -243,7 +243,9 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
         clone = memoize_by_tensor(_cloned, _cloned_together(tensors))
         given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=_is_whole)
     if isinstance(given, Mapping):
-        return (), dict(given)
+        # A whole number in place of a name is the place of a positional one.
+        args = tuple(given[place] for place in sorted(key for key in given if isinstance(key, int)))
+        return args, {name: value for name, value in given.items() if not isinstance(name, int)}
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
 
 

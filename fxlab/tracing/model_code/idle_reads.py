@@ -33,10 +33,7 @@ def decides_nothing(frame: FrameType) -> bool:
 
 
 def decides_a_number(frame: FrameType) -> bool:
-    """Tell whether such a frame goes on in the same way with another number, as the probability of a dropout.
-
-    A model that has another number for each mode is taken to compute something else in each.
-    """
+    """Tell whether such a frame goes on in the same way with another number, which tells modes apart."""
 
     def are_alike(one: Any, other: Any) -> bool:
         return _is_same(one, other) or {type(one), type(other)} <= {int, float}

@@ -64,11 +64,9 @@ def _hash(original: Callable[[Any], int]) -> Callable[[Any], int]:
 def _own_names(file: ModuleType) -> dict[str, Any]:
     """Return the values that names of a file stand for during the run."""
     names = names_in(file)
-    texts = [_only_called(text) for text in _texts_of(file)]
-    types = frozenset(_TYPES).intersection(*texts)
-    own: dict[str, Any] = {"len": _len, "range": _range, "divmod": _divmod} | {
-        name: _TYPES[name] for name in types
-    }
+    types = frozenset(_TYPES).intersection(*map(_only_called, _texts_of(file)))
+    own: dict[str, Any] = {"len": _len, "range": _range, "divmod": _divmod}
+    own |= {name: _TYPES[name] for name in types}
     found = {name: value for name, value in own.items() if name not in names}
     found |= {name: _MATH for name, value in names.items() if value is math}
     return found | {name: _sqrt for name, value in names.items() if value is math.sqrt}

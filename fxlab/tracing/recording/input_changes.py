@@ -12,16 +12,15 @@ from fxlab.values.nested import ObjectParts, class_of, is_object, parts_inside
 _CONTAINERS = (dict, list, tuple)
 
 
-def changed_inputs(given: Mapping[str, Any], inputs: Any, output: Any) -> Iterator[str]:
+def changed_inputs(given: Mapping[str, Any], inputs: Mapping[Any, Any], output: Any) -> Iterator[str]:
     """Yield the paths of dicts, lists and objects that a run has changed, and has not returned.
 
     ``given``: name -> value, with its objects taken apart. ``inputs``: the copies made of them for the run,
-    in a mapping or in this order. ``output``: the model's result: an object in there is seen by its caller.
+    in this order. ``output``: the model's result: an object in there is seen by its caller.
     """
     returned: set[int] = set()
     _reach(output, returned)
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    for name, value in zip(given, values, strict=True):
+    for name, value in zip(given, inputs.values(), strict=True):
         yield from _changed(name, given[name], value, returned)
 
 

@@ -13,6 +13,7 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from fxlab.base.interrupts import RestoringStack
+from fxlab.models.running.running import given_arguments
 from fxlab.models.state.model_state import python_generators
 from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
@@ -22,7 +23,12 @@ from fxlab.tracing.model_code.source_lines import is_asked_by_torch
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
-from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
+from fxlab.tracing.recording.handlers.constants import (
+    allow_numbers,
+    arrays_seen,
+    constructors_seen,
+    copy_array,
+)
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.lists import hand_on_uncounted, join_uncounted, lists_seen
 from fxlab.tracing.recording.handlers.memory import (
@@ -67,7 +73,7 @@ HANDLERS: tuple[Handler, ...] = (
 HIDDEN_CALLS: tuple[Callable[[RecordingState], AbstractContextManager[None]], ...] = (
     modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
     flex_attention_seen, saved_tensors_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
-    addresses_of_storages_seen, storages_seen, arrays_seen, lists_seen,
+    addresses_of_storages_seen, storages_seen, arrays_seen, constructors_seen, lists_seen,
 )  # fmt: skip
 """Context managers that show the recorder, while the model runs, the calls that torch hides."""
 
@@ -124,6 +130,7 @@ def record(run: RecordingState, arguments: tuple[Argument, ...], values: Mapping
     _make_placeholders(run, arguments, values)
     recording.outside = sys._getframe()
     inputs = inputs_of(arguments, values)
+    args, kwargs = given_arguments(inputs)
     autocast = AutocastUse()
     outside = run.outside_reads
     reads = run.mode_reads.watched(), run.setting_reads.watched(), outside.watched(), run.overrides_hidden()
@@ -133,7 +140,7 @@ def record(run: RecordingState, arguments: tuple[Argument, ...], values: Mapping
     entered = torch.inference_mode(False), grad_mode, *watched, Recorder(run)
     with RestoringStack(*entered, run.sizes.asked(by_model=True)):
         try:
-            output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
+            output = run.model(*args, **kwargs)
         except Exception as error:
             if run.rung.on_failure is not None:
                 run.rung.on_failure(run, error)

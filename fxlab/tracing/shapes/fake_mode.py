@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     one_thread: OneThread | None = None
     """Notices each operator on these tensors, in any thread."""
+    hear: Callable[[Any, Any, Any], Any] | None = None
+    """Is given each operator outside of functions that torch shows, its arguments, and its result."""
     of_shape: dict[Any, torch.Tensor]
     """A tensor for each dtype and shape of which one was made."""
     supports_higher_order_operators = True
@@ -89,6 +91,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             assert isinstance(self.shape_env, ModelSizes)
             if self.shape_env.is_asked_by_model and self.one_thread.is_here():
                 self.shape_env.require_shown(func)
+                if self.hear is not None:
+                    return self.hear(func, args[1], super().dispatch(func, *args, **kwargs))
         return super().dispatch(func, *args, **kwargs)
 
     def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -7,8 +7,6 @@ products with a power, and dimensions are counted from the start where the rank 
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,10 +14,9 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.operators import Operator, argument, computed_by, function_of, operator_of, told_dtype
-from fxlab.operators.node_info import known_result, known_shape
+from fxlab.operators.node_info import known_result
 from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.operators.results import FILLED
-from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
     Weight,
@@ -30,7 +27,9 @@ from fxlab.transformations.calls.arguments import (
     without_defaults,
 )
 from fxlab.transformations.calls.casts import is_cast
-from fxlab.transformations.calls.product import operands_of_batches
+from fxlab.transformations.calls.indexing import IndexReading
+from fxlab.transformations.calls.product import of_addmm, of_view
+from fxlab.transformations.calls.term import Term
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
@@ -39,119 +38,16 @@ _REDUCTIONS = frozenset(
 _ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"})
 _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
-_SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
-"""Operators that may return several tensors, of which Python's brackets take one."""
 _OTHERWISE = frozenset({
     "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
     "split", "split_with_sizes", "pad", "constant_pad_nd", "zeros_like", "ones_like", "arange",
 })  # fmt: skip
 """Operators that can be written as others."""
 _FULL = frozenset({"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"})
-_AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
-_STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}
-_NATIVE = {
-    "native_layer_norm": ("layer_norm", {**_AFFINE, "normalized_shape": "normalized_shape"}),
-    "native_group_norm": ("group_norm", {**_AFFINE, "group": "num_groups"}),
-    "_native_batch_norm_legit_no_training": ("batch_norm", {**_AFFINE, **_STATISTICS}),
-}
-"""Norms that return statistics as well: their plain names, and those of their arguments."""
-_END = 9223372036854775807
-_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
-@dataclass(eq=False)
-class Term:
-    """A call in its canonical form."""
-
-    name: str
-    args: dict[str, Any]
-    """Arguments by name: nodes, other terms, :class:`Weight`, numbers, tuples of them."""
-    nodes: tuple[Node, ...] = ()
-    """The nodes that compute it, last first; none for a part of a call that is no node itself."""
-    is_transparent: bool = False
-    """Whether it returns the numbers of its first argument, in their dtype."""
-    rank: int | None = None
-    """The number of dimensions of its first argument, if it is known."""
-    module: str | None = None
-    """The path of the module that is called."""
-    is_write: bool = False
-    """Whether it writes its result into its first argument."""
-    defaults: dict[str, Any] = field(default_factory=dict)
-    """The values of arguments that the call does not give."""
-    written: str = ""
-    """The name of the operator as written, if it differs, such as ``div``."""
-    repeated: Mapping[str, int] = field(default_factory=dict)
-    """The arguments for whose equal integers one stands, and how many they are."""
-
-    @property
-    def called(self) -> str:
-        """The name of the operator for people."""
-        return self.written or self.name
-
-    def whole(self, key: str, value: Any, like: Any) -> Any:
-        """Return the integers that one stands for, if another call gives a list of as many."""
-        is_one = is_number(value) and isinstance(like, tuple) and len(like) == self.repeated.get(key)
-        return (value,) * len(like) if is_one else value
-
-
-@dataclass
-class Calls:
-    """The calls of a graph in their canonical form, each read once.
-
-    ``module_of``: returns the module that a node calls, if it computes the same as its class. Copies of
-    values that ``is_written`` are no identities. ``is_pattern``: shapes are unknown and modules have any
-    settings. ``only_casts``: casts are seen through, and nothing else.
-    """
-
-    module_of: Callable[[Node], nn.Module | None]
-    is_written: Callable[[Node], bool] = lambda node: False
-    is_pattern: bool = False
-    only_casts: bool = False
-    _terms: dict[Node, Term | None] = field(default_factory=dict)
-
-    def term(self, value: Any) -> Term | None:
-        """Return the canonical form of a call's value; ``None`` for any other value."""
-        if isinstance(value, Term):
-            return value
-        if not isinstance(value, Node):
-            return None
-        if value not in self._terms:
-            self._terms[value] = None  # a broken graph may have a cycle
-            read = self._read(value)
-            if self.only_casts and read is not None:
-                read.is_transparent = is_cast(value) and not read.is_write
-            self._terms[value] = read
-        return self._terms[value]
-
-    def shape(self, value: Any) -> tuple[Any, ...] | None:
-        """Return the shape of a value, if it is known."""
-        return known_shape(value) if isinstance(value, Node) else None
-
-    def dtype(self, value: Any) -> torch.dtype | None:
-        """Return the dtype of a value, if it is known."""
-        result = known_result(value) if isinstance(value, Node) else None
-        dtype = getattr(result, "dtype", None)
-        return dtype if isinstance(dtype, torch.dtype) else None
-
-    def rank(self, value: Any) -> int | None:
-        """Return the number of dimensions of a value, if it is known."""
-        if isinstance(value, tuple | list):
-            return self.rank(value[0]) if value else None
-        if isinstance(value, Term):
-            if value.rank is None:
-                return None
-            return value.rank + {"unsqueeze": 1, "select": -1}.get(value.name, 0)
-        shape = self.shape(value)
-        return None if shape is None else len(shape)
-
-    def seen_through(self, value: Any) -> Iterator[Any]:
-        """Yield a value, and the values it is a copy of, nearest first."""
-        while True:
-            yield value
-            term = self.term(value)
-            if term is None or not term.is_transparent:
-                return
-            value = term.args["self"]
+class Calls(IndexReading):
+    """The calls of a graph in their canonical form, each read once; for the arguments see ``Reading``."""
 
     def _read(self, node: Node) -> Term | None:
         if node.op == "call_module":
@@ -248,7 +144,7 @@ class Calls:
         if name in ("matmul", "bmm", "mm"):
             two = [each for key, each in given.items() if each is not None][:2]
             return Term("matmul", {"self": two[0], "other": two[1]}, (node,), rank=rank)
-        if name == "addmm" and (linear := _of_addmm(self, node)):
+        if name == "addmm" and (linear := of_addmm(self, node)):
             return linear
         if name in ("_softmax", "_log_softmax"):
             return Term(name[1:], {"self": value, **self._dims(given, rank)}, (node,), rank=rank)
@@ -354,16 +250,6 @@ class Calls:
                 given[key] = tuple(sorted(given[key], key=str))
         return given
 
-    def _attribute(self, node: Node) -> Term | None:
-        value, attribute = node.args[:2]
-        if attribute in ("mT", "T"):
-            given = {"self": value, "dim0": -2, "dim1": -1}
-            return self._permutation("transpose", given, node, self.rank(value))
-        of = self.term(value)
-        if attribute in ("values", "indices") and of is not None:
-            return self._taken(value, ("values", "indices").index(str(attribute)), node)
-        return None
-
     def _cast(self, node: Node, value: Any) -> Term | None:
         dtype, before = told_dtype(node), self.dtype(value)
         if dtype is None and (self.is_pattern or self.dtype(node) is None):
@@ -416,145 +302,11 @@ class Calls:
             return 1 / value if value else math.inf
         return self._power(value, -1, ())
 
-    def _item(self, node: Node) -> Term | None:
-        value, index = node.args[:2]
-        of = self.term(value)
-        result = known_result(value) if isinstance(value, Node) else None
-        is_several = isinstance(result, tuple | list) and not hasattr(result, "dtype")
-        may_be_several = of is not None and (
-            of.name in _SEVERAL or of.name.startswith("native_") or of.name.endswith(WITH_INDICES)
-        )
-        # Of unknown shapes, the operator tells whether an integer takes one of several results.
-        if type(index) is int and (is_several or (result is None and may_be_several)):
-            return self._taken(value, index, node)
-        if is_several:
-            return None
-        entries = index if isinstance(index, tuple) else (index,)
-        return self._indexed(value, entries, node)
-
-    def _taken(self, several: Any, index: int, node: Node) -> Term | None:
-        of = self.term(several)
-        if of is None:
-            return None
-        own = (node, *of.nodes)
-        if of.name in ("max", "min") and index == 0 and "dim" in of.args:
-            args = {**of.args, "dim": flat(of.args["dim"])}
-            return Term(f"a{of.name}", args, own, rank=of.rank)
-        if of.name in ("var_mean", "std_mean") and "dim" in of.args:
-            given = {"self": of.args["self"], "dim": flat(of.args["dim"])}
-            given |= {key: of.args[key] for key in ("keepdim", *["correction"][index:]) if key in of.args}
-            return Term("mean" if index else of.name.partition("_")[0], given, own, rank=of.rank)
-        if of.name.endswith(WITH_INDICES) and index == 0:
-            return Term(of.name.removesuffix(WITH_INDICES), of.args, own, rank=of.rank)
-        if of.name in _NATIVE and index == 0:
-            name, renamed = _NATIVE[of.name]
-            args = {renamed[key]: each for key, each in of.args.items() if key in renamed}
-            if "normalized_shape" in args:
-                args["normalized_shape"] = flat(args["normalized_shape"])
-            return Term(name, {k: v for k, v in args.items() if (k, v) != ("eps", 1e-05)}, own, rank=of.rank)
-        return Term("item", {"self": several, "index": index}, (node,))
-
-    def _indexed(self, value: Any, entries: tuple[Any, ...], node: Node) -> Term | None:
-        """Read indexing as a chain of slices, selections and new dimensions, first dimension first."""
-        rank = self.rank(value)
-        is_plain = all(
-            each is None or each is ... or isinstance(each, slice | int | Node) for each in entries
-        )
-        has_masks = any(isinstance(each, bool) for each in entries)
-        if not is_plain or has_masks or (rank is None and not self.is_pattern):
-            return None
-        # A tensor as index gathers elements, and is no slice.
-        if any(isinstance(each, Node) and hasattr(known_result(each), "dtype") for each in entries):
-            return None
-        reads = [each for each in entries if each is not None and each is not ...]
-        is_behind, dim, term, left = False, 0, value, len(reads)
-        for entry in entries:
-            at = dim if not is_behind else -left
-            if entry is ...:
-                is_behind = rank is None
-                dim = dim if rank is None else dim + rank - len(reads)
-                continue
-            if entry is None:
-                at = dim if not is_behind else -left - 1
-                term = Term("unsqueeze", {"self": term, "dim": at}, (), rank=self.rank(term))
-                dim += 1
-                continue
-            left -= 1
-            if isinstance(entry, slice):
-                part = self._slice(term, at, entry.start, entry.stop, entry.step)
-                term = term if part is None else part
-                dim += 1
-            else:
-                term = Term("select", {"self": term, "dim": at, "index": entry}, (), rank=self.rank(term))
-        if term is value or not isinstance(term, Term):
-            return Term("alias", {"self": value}, (node,), True, rank)
-        return Term(term.name, term.args, (node,), rank=term.rank)
-
-    def _slice(self, value: Any, dim: Any, start: Any, stop: Any, step: Any) -> Term | None:
-        """Return a slice; ``None`` if it takes everything."""
-        stop = None if type(stop) is int and stop >= _END else stop
-        start = 0 if start is None else start
-        size = self._size(value, dim)
-        if type(stop) is int and type(size) is int and stop >= size:
-            stop = None
-        if type(size) is int:
-            start = start + size if type(start) is int and start < 0 else start
-            stop = stop + size if type(stop) is int and stop < 0 else stop
-        if type(start) is int and start == 0 and stop is None and step in (None, 1):
-            return None
-        args = {"self": value, "dim": dim, "start": start, "end": stop, "step": 1 if step is None else step}
-        return Term("slice", args, (), rank=self.rank(value))
-
-    def _size(self, value: Any, dim: Any) -> Any:
-        shape = self.shape(value)
-        return (
-            shape[dim] if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape) else None
-        )
-
-    def _part(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
-        value = given.get("self")
-        count = None if rank is None else rank + (name == "unsqueeze")
-        dim = given.get("dim", 0)
-        dim = dim if count is None else from_start(dim, count)
-        if name != "slice":
-            rest = {"index": given["index"]} if "index" in given else {}
-            return Term(name, {"self": value, "dim": dim, **rest}, (node,), rank=rank)
-        part = self._slice(value, dim, given.get("start"), given.get("end"), given.get("step"))
-        if part is None:
-            return Term("alias", {"self": value}, (node,), True, rank)
-        return Term("slice", part.args, (node,), rank=rank)
-
-    def _permutation(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
-        value = given.get("self")
-        if name == "permute":
-            dims: Any = flat(given.get("dims"))
-            dims = dims if rank is None else from_start(dims, rank)
-            return Term("permute", {"self": value, "dims": dims}, (node,), rank=rank)
-        keys = (("dim0", "axis0"), ("dim1", "axis1"))
-        if name == "mT":
-            given = {"self": value, "dim0": -2, "dim1": -1}
-        named: Any = tuple(given.get(key, given.get(other)) for key, other in keys)
-        swapped = (0, 1) if name in ("t", "numpy_T") else named
-        if not rank or not all(type(dim) is int for dim in swapped):
-            return Term("transpose", {"self": value, "dims": swapped}, (node,), rank=rank)
-        order = list(range(rank))
-        first, second = (dim % rank for dim in swapped)
-        order[first], order[second] = second, first
-        return Term("permute", {"self": value, "dims": tuple(order)}, (node,), rank=rank)
-
     def _reshape(self, value: Any, shape: Any, node: Node, rank: int | None) -> Term:
-        if node.target in _VIEWS and (found := _of_view(self, node)):
+        if found := of_view(self, node):
             return found
         args = {"self": value, "shape": flat(shape)}
         return Term("reshape", args, (node,), self._is_same(node, value), rank)
-
-    def _is_kept(self, node: Node, value: Any) -> bool:
-        """Tell whether neither a value nor a copy of it is written in place."""
-        return not self.is_written(node) and not (isinstance(value, Node) and self.is_written(value))
-
-    def _is_same(self, node: Node, value: Any) -> bool:
-        """Tell whether a call that keeps all numbers in their order keeps the shape as well."""
-        return are_same_sizes(self.shape(node), self.shape(value)) and self._is_kept(node, value)
 
     def _convolution(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
         if name == "convolution":
@@ -619,55 +371,3 @@ def _pool(name: str, given: dict[str, Any], called: Operator | None) -> tuple[st
     if "kernel_size" in given:
         given["stride"] = given.get("stride") or given["kernel_size"]
     return name, given
-
-
-def _of_addmm(calls: Calls, node: Node) -> Term | None:
-    """Read a product with a transposed matrix and an added bias as a linear layer."""
-    if len(node.args) != 3 or node.kwargs:
-        return None
-    bias, value, matrix = node.args
-    weight = _transposed_weight(calls, matrix)
-    if weight is None:
-        return None
-    return Term("linear", {"self": value, "weight": weight[0], "bias": bias}, (node, weight[1]), rank=2)
-
-
-def _transposed_weight(calls: Calls, matrix: Any) -> tuple[Any, Node] | None:
-    term = calls.term(matrix)
-    if term is None or term.name != "permute" or term.args["dims"] != (1, 0) or not isinstance(matrix, Node):
-        return None
-    return term.args["self"], matrix
-
-
-def _of_view(calls: Calls, node: Node) -> Term | None:
-    """Read a decomposed linear layer or product of batches, which ends with a view."""
-    inner = node.args[0]
-    if not isinstance(inner, Node) or len(inner.users) != 1:
-        return None
-    if inner.target is torch.ops.aten.bmm.default:
-        product = operands_of_batches(node)
-        if product is None:
-            return None
-        left, right, own = product
-        return Term("matmul", {"self": left, "other": right}, (node, *own), rank=3)
-    if inner.target is torch.ops.aten.addmm.default:
-        bias, flat, matrix = inner.args[:3]
-    elif inner.target is torch.ops.aten.mm.default:
-        bias, (flat, matrix) = None, inner.args[:2]
-    else:
-        return None
-    weight = _transposed_weight(calls, matrix)
-    is_view = isinstance(flat, Node) and flat.target in _VIEWS
-    if not isinstance(flat, Node) or not is_view or (weight is None and bias is not None):
-        return None
-    value = flat.args[0]
-    shape, before = calls.shape(node), calls.shape(value)
-    if shape is None or before is None or len(shape) != len(before) or shape[:-1] != before[:-1]:
-        return None
-    # Layers with one input share the view, which then stays for the others.
-    views = (flat,) if len(flat.users) == 1 else ()
-    if weight is None:
-        return Term("matmul", {"self": value, "other": matrix}, (node, inner, *views), rank=len(before))
-    own = (node, inner, *views, weight[1])
-    args = {"self": value, "weight": weight[0], **({} if bias is None else {"bias": bias})}
-    return Term("linear", args, own, rank=len(before))

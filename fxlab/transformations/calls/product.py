@@ -1,4 +1,4 @@
-"""Decomposed products of batches of matrices."""
+"""Decomposed linear layers and products of batches of matrices."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ from torch.fx import Node
 
 from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.node_shape import are_same_sizes
+from fxlab.transformations.calls.term import Reading, Term
 
 _ATEN = torch.ops.aten
+_VIEWS = (_ATEN.view.default, _ATEN._unsafe_view.default)
 _KEEP_ELEMENTS = (_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default)
 """The parts of a decomposed product of batches besides the product; they keep all elements in order."""
 
@@ -58,3 +60,55 @@ def _keeps_elements(node: Node) -> bool:
     value = node.args[0]
     shapes = [known_shape(each) for each in (node, value) if isinstance(each, Node)]
     return len(shapes) == 2 and are_same_sizes(*shapes)
+
+
+def of_addmm(calls: Reading, node: Node) -> Term | None:
+    """Read a product with a transposed matrix and an added bias as a linear layer."""
+    if len(node.args) != 3 or node.kwargs:
+        return None
+    bias, value, matrix = node.args
+    weight = _transposed_weight(calls, matrix)
+    if weight is None:
+        return None
+    return Term("linear", {"self": value, "weight": weight[0], "bias": bias}, (node, weight[1]), rank=2)
+
+
+def _transposed_weight(calls: Reading, matrix: Any) -> tuple[Any, Node] | None:
+    term = calls.term(matrix)
+    if term is None or term.name != "permute" or term.args["dims"] != (1, 0) or not isinstance(matrix, Node):
+        return None
+    return term.args["self"], matrix
+
+
+def of_view(calls: Reading, node: Node) -> Term | None:
+    """Read a decomposed linear layer or product of batches, which ends with a view."""
+    inner = node.args[0] if node.target in _VIEWS else None
+    if not isinstance(inner, Node) or len(inner.users) != 1:
+        return None
+    if inner.target is _ATEN.bmm.default:
+        product = operands_of_batches(node)
+        if product is None:
+            return None
+        left, right, own = product
+        return Term("matmul", {"self": left, "other": right}, (node, *own), rank=3)
+    if inner.target is _ATEN.addmm.default:
+        bias, flat, matrix = inner.args[:3]
+    elif inner.target is _ATEN.mm.default:
+        bias, (flat, matrix) = None, inner.args[:2]
+    else:
+        return None
+    weight = _transposed_weight(calls, matrix)
+    is_view = isinstance(flat, Node) and flat.target in _VIEWS
+    if not isinstance(flat, Node) or not is_view or (weight is None and bias is not None):
+        return None
+    value = flat.args[0]
+    shape, before = calls.shape(node), calls.shape(value)
+    if shape is None or before is None or len(shape) != len(before) or shape[:-1] != before[:-1]:
+        return None
+    # Layers with one input share the view, which then stays for the others.
+    views = (flat,) if len(flat.users) == 1 else ()
+    if weight is None:
+        return Term("matmul", {"self": value, "other": matrix}, (node, inner, *views), rank=len(before))
+    own = (node, inner, *views, weight[1])
+    args = {"self": value, "weight": weight[0], **({} if bias is None else {"bias": bias})}
+    return Term("linear", args, own, rank=len(before))

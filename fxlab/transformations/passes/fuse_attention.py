@@ -24,9 +24,9 @@ from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.purity import DROPOUT_MODULES
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
-from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.fusing_pass import why_dtypes_differ
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either
@@ -37,7 +37,7 @@ from fxlab.transformations.rewriting.dtype_checks import (
     move_dtype_checks,
     refuse_autocast,
 )
-from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.rewriting.editor import Editor, insert_call
 from fxlab.transformations.views.fill import Fill, as_fill
 
 _ATEN = torch.ops.aten
@@ -184,10 +184,7 @@ class FuseAttention(MatchingPass[Attention]):
         erased = list(candidate.inner)
         if plain_keys is None:
             transpose: Any = _ATEN.transpose.int if is_aten(node) else torch.transpose
-            name, meta = f"{node.name}_keys", place_of(node)
-            plain_keys = edit.insert_before(
-                node, "call_function", transpose, (keys, -1, -2), name=name, meta=meta
-            )
+            plain_keys = insert_call(edit, node, "keys", transpose, (keys, -1, -2))
         elif len(keys.users) == 1:
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
@@ -201,15 +198,7 @@ class FuseAttention(MatchingPass[Attention]):
         if candidate.is_infinite_under_autocast:
             refuse_autocast(node, edit)
         if candidate.is_written or layout_matters(node, edit.graph_module):
-            fused = edit.insert_before(
-                node,
-                "call_function",
-                function,
-                args,
-                kwargs,
-                name=f"{node.name}_attention",
-                meta=place_of(node),
-            )
+            fused = insert_call(edit, node, "attention", function, args, kwargs)
             op, target, read, settings = contiguous_call(node, fused)
             edit.change(node, op=op, target=target, args=read, kwargs=settings)
         else:
@@ -344,20 +333,17 @@ def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
 
 def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
     """Write the mask to add or to exclude by if the model fills scores."""
-    node, meta, dtype = attention.node, place_of(attention.node), known_dtype(attention.node)
-
-    def insert(target: Any, args: tuple[Any, ...], ending: str, **kwargs: Any) -> Node:
-        name = f"{node.name}_{ending}"
-        return edit.insert_before(node, "call_function", target, args, kwargs, name=name, meta=meta)
-
-    where = fill.where
+    node, where = attention.node, fill.where
     if fill.keeps_a_column:
-        return where if fill.keeps else insert(_of(node, torch.logical_not), (where,), "keys")
+        return (
+            where if fill.keeps else insert_call(edit, node, "keys", _of(node, torch.logical_not), (where,))
+        )
     if fill.keeps:
-        where = insert(_of(node, torch.logical_not), (where,), "without")
-    zeros = insert(_of(node, torch.zeros_like), (where,), "zeros", dtype=dtype)
+        where = insert_call(edit, node, "without", _of(node, torch.logical_not), (where,))
+    dtype: Any = known_dtype(node)
+    zeros = insert_call(edit, node, "zeros", _of(node, torch.zeros_like), (where,), {"dtype": dtype})
     fill_in = _ATEN.masked_fill.Scalar if is_aten(node) else torch.masked_fill
-    return insert(fill_in, (zeros, where, fill.number / 2), "mask")
+    return insert_call(edit, node, "mask", fill_in, (zeros, where, fill.number / 2))
 
 
 def _bounded(attention: Attention, edit: Editor) -> Node | None:
@@ -368,8 +354,7 @@ def _bounded(attention: Attention, edit: Editor) -> Node | None:
     target = _ATEN.clamp.default if is_aten(node) else torch.clamp
     args = mask, torch.finfo(known_dtype(mask) or torch.float32).min / 2
     made = (user for user in mask.users if (user.target, user.args) == (target, args))
-    name, meta = f"{node.name}_mask", place_of(node)
-    return next(made, None) or edit.insert_before(node, "call_function", target, args, name=name, meta=meta)
+    return next(made, None) or insert_call(edit, node, "mask", target, args)
 
 
 def _of(node: Node, function: Any) -> Any:
@@ -381,10 +366,7 @@ def _scale_of(attention: Attention, edit: Editor) -> float | Node:
     """Return the factor of the scores, computed from the divisor if there is one."""
     if not attention.divides:
         return attention.scale
-    node = attention.node
-    args = (1.0, attention.scale)
-    name = f"{node.name}_scale"
-    return edit.insert_before(node, "call_function", operator.truediv, args, name=name, meta=place_of(node))
+    return insert_call(edit, attention.node, "scale", operator.truediv, (1.0, attention.scale))
 
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:

@@ -13,7 +13,7 @@ from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_tree import carry_tensor
 from fxlab.transformations.rewriting.dialects import change_layer, new_layer, pad_call
-from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.rewriting.editor import Editor, insert_call
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear, output_dimension
@@ -65,15 +65,8 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
             weight = torch.cat([linear.weight, linear.bias.unsqueeze(1 - out)], dim=1 - out)
         tensors = edit.replace_layers([layer], new_layer(weight, None, like=linear), layer.path)
         target, args, kwargs = pad_call(node, layer.input)
-        padded = edit.insert_before(
-            node,
-            "call_function",
-            target,
-            args,
-            kwargs,
-            name=f"{node.name}_input_and_one",
-            meta=place_of(layer.node) | with_last_size(layer.input, layer.module.in_features + 1),
-        )
+        meta = with_last_size(layer.input, layer.module.in_features + 1)
+        padded = insert_call(edit, node, "input_and_one", target, args, kwargs, meta)
         change_layer(layer, padded, tensors, edit)
         return node
 

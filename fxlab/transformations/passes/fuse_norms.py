@@ -11,7 +11,7 @@ from fxlab.base.torch_private import is_concrete_int, statically_known_true
 from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
-from fxlab.transformations.calls.calls import Term
+from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.fusing_pass import Call, FusingPass, Written
 from fxlab.transformations.patterns.pattern import either
 

@@ -19,7 +19,8 @@ from fxlab.transformations.analysis.aliasing_and_writes import (
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Matcher, PartialMatch
+from fxlab.transformations.patterns.captured import PartialMatch
+from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either, read_once
 from fxlab.transformations.rewriting.editor import Editor

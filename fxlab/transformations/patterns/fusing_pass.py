@@ -20,10 +20,11 @@ from fxlab.transformations.analysis.aliasing_and_writes import (
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.casts import is_cast, uncast
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Matcher, PartialMatch
+from fxlab.transformations.calls.term import Term
+from fxlab.transformations.patterns.captured import PartialMatch
+from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import read_once
 from fxlab.transformations.rewriting.dtype_checks import (

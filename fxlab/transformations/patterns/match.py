@@ -8,14 +8,14 @@ import torch
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
+from fxlab.models.graph_modules.shapes_on_inputs import value_on_inputs
 from fxlab.operators.node_info import attribute_at, known_result, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import why_not_the_same, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.captured import Size, nodes_in
-from fxlab.transformations.patterns.matching import PartialMatch
+from fxlab.transformations.patterns.captured import PartialMatch, Size, nodes_in
 from fxlab.transformations.patterns.pattern import Pattern
 from fxlab.transformations.patterns.replacing import Replacement
 
@@ -53,14 +53,22 @@ class Match:
         return value.value if isinstance(value, Size) else value
 
     def shape(self, name: str) -> tuple[Any, ...] | None:
-        """Return the shape of an argument's captured value, if it is known."""
+        """Return the shape of an argument's captured value, if it is known.
+
+        Where the graph tells none, that is its shape on the inputs of the session.
+        """
         value = self[name]
-        return known_shape(value) if isinstance(value, Node) else getattr(value, "shape", None)
+        known = known_shape(value) if isinstance(value, Node) else None
+        return getattr(self._on_inputs(value), "shape", None) if known is None else known
 
     def dtype(self, name: str) -> torch.dtype | None:
-        """Return the dtype of an argument's captured value, if it is known."""
+        """Return the dtype of an argument's captured value, if it is known, as its shape."""
         value = self[name]
-        return known_dtype(value) if isinstance(value, Node) else getattr(value, "dtype", None)
+        known = known_dtype(value) if isinstance(value, Node) else None
+        return getattr(self._on_inputs(value), "dtype", None) if known is None else known
+
+    def _on_inputs(self, value: Any) -> Any:
+        return value_on_inputs(self.index.facts.graph_module, value) if isinstance(value, Node) else value
 
     @property
     def inner(self) -> list[Node]:

@@ -10,7 +10,8 @@ from torch.fx import Node
 from fxlab.operators import operator_called
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.patterns.matching import Matcher, NearMiss
+from fxlab.transformations.patterns.captured import NearMiss
+from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, RewritePass, misfits_of
 

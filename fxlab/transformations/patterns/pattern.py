@@ -16,7 +16,8 @@ from fxlab.base.exchanged import patched_functions
 from fxlab.operators import is_of_python
 from fxlab.operators.node_info import outputs_of, upstream
 from fxlab.transformations.calls.arguments import is_number
-from fxlab.transformations.calls.calls import Calls, Term
+from fxlab.transformations.calls.calls import Calls
+from fxlab.transformations.calls.term import Term
 
 NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
 """The kinds of values that an argument of a pattern may capture."""

@@ -18,7 +18,14 @@ from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
-from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size, open_sizes_in
+from fxlab.transformations.patterns.captured import (
+    AbsorbedTerms,
+    CallInPlaceOfModule,
+    NearMiss,
+    PartialMatch,
+    Size,
+    open_sizes_in,
+)
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
 from fxlab.transformations.patterns.match import (
     Match,
@@ -27,7 +34,7 @@ from fxlab.transformations.patterns.match import (
     why_used_elsewhere,
     why_written,
 )
-from fxlab.transformations.patterns.matching import Matcher, NearMiss, PartialMatch
+from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement

@@ -225,11 +225,7 @@ def fake_like(tensor: torch.Tensor, like: Node) -> Any:
 
 
 def run_fake(
-    target: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    edit: Editor,
-    op: str = "call_function",
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], edit: Editor, op: str = "call_function"
 ) -> Any:
     """Return the fake result of a call on its arguments' fake values; ``None`` if it is unknown."""
     nodes: list[Node] = []

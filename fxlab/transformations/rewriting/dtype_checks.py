@@ -10,7 +10,7 @@ from fxlab.operators import argument, is_lowered_by_autocast, operator_called
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_not_replaceable
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.rewriting.editor import Editor, insert_call, place_of
 
 LARGEST = torch.finfo(torch.float16).max
 """The largest number of the smallest dtype in which autocast may compute."""
@@ -81,11 +81,4 @@ def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
 
 def refuse_autocast(node: Node, edit: Editor, *words: str) -> None:
     """Make the graph raise under autocast, with the message of :func:`require_no_autocast`."""
-    edit.insert_before(
-        node,
-        "call_function",
-        require_no_autocast,
-        (node.name, *words),
-        name=f"{node.name}_autocast",
-        meta=place_of(node),
-    )
+    insert_call(edit, node, "autocast", require_no_autocast, (node.name, *words))

@@ -283,6 +283,20 @@ class Editor:
         return join_path(parent, next(free))
 
 
+def insert_call(
+    edit: Editor,
+    node: Node,
+    ending: str,
+    target: Target,
+    args: tuple[Argument, ...],
+    kwargs: Mapping[str, Argument] | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> Node:
+    """Insert a call right before a node, at the place of the node in the model, called ``node_ending``."""
+    known, name = place_of(node) | dict(meta or {}), f"{node.name}_{ending}"
+    return edit.insert_before(node, "call_function", target, args, kwargs, name=name, meta=known)
+
+
 def place_of(node: Node) -> dict[str, Any]:
     """Return the place in the model from a node's ``meta``, for a node that is inserted next to it."""
     return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from torch.fx import Node
 from fxlab.base.torch_private import pytree
 from fxlab.operators import argument_of, operator_for, takes_steps
 from fxlab.validation.verdicts.draws import Draws, DrawsMode
-from fxlab.values.tensors import tensor_leaves, to_float64
+from fxlab.values.tensors import to_float64
 
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""
@@ -93,19 +94,28 @@ class DecisionMode(DrawsMode):  # type: ignore[no-untyped-call]
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 
+def _tensors(*values: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors among arguments or results of an operator, which has them alone or in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(*value)
+
+
 def _steps(func: Any, args: Any, kwargs: Any) -> bool:
     operator = operator_for(func)
     return operator is not None and takes_steps(operator, args, kwargs)
 
 
 def _decides(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    if not any(tensor.is_floating_point() for tensor in tensor_leaves((args, kwargs))):
+    if not any(tensor.is_floating_point() for tensor in _tensors(*args, *kwargs.values())):
         return False
-    return any(map(_is_discrete, tensor_leaves(result))) or _steps(func, args, kwargs)
+    return any(map(_is_discrete, _tensors(result))) or _steps(func, args, kwargs)
 
 
 def _decided_parts(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
-    tensors = tensor_leaves(result)
+    tensors = [*_tensors(result)]
     return tensors if _steps(func, args, kwargs) else list(filter(_is_discrete, tensors))
 
 
@@ -127,13 +137,13 @@ def _with(
     exchanged = {
         id(tensor): other.to(tensor.device, tensor.dtype) for tensor, other in zip(own, given, strict=True)
     }
-    values = [tensor for tensor in tensor_leaves(result) if id(tensor) not in exchanged]
+    values = [tensor for tensor in _tensors(result) if id(tensor) not in exchanged]
     if values:
         read = _read_at(func, args, kwargs, exchanged[id(own[0])])
         if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
             return None
         exchanged[id(values[0])] = read
-    if any(tensor is argument for tensor in own for argument in tensor_leaves(args)):
+    if any(tensor is argument for tensor in own for argument in _tensors(*args)):
         # Written in place: who else holds the tensor reads it as well.
         for tensor in own:
             if tensor.shape != exchanged[id(tensor)].shape:

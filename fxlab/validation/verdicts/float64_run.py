@@ -165,14 +165,14 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*run_under(self, args), **run_under(self, kwargs))
         elif self._drawn is not None and draws(func, args, kwargs):
             given = self._drawn.result(func, args, kwargs)
-            return pytree.tree_map_only(torch.Tensor, _wide, given)
+            return _mapped(_wide, given)
         elif is_attention_kernel(func, args, kwargs):
             result = in_steps(func, args, kwargs)
         else:
             if self._drawn is not None and may_draw(func):
                 self._drawn.inside = str(func)
             result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
-        result = pytree.tree_map_only(torch.Tensor, _wide, result)
+        result = _mapped(_wide, result)
         return result if self._move is None else _moved_results(func, (args, kwargs), result, self._move)
 
 
@@ -316,7 +316,14 @@ class Float64Interpreter(OtherTensors):
 
 def widened(value: Any) -> Any:
     """Return a value with the tensors and dtypes inside in float64 (complex128)."""
-    return pytree.tree_map(memoize_by_tensor(_wide), value)
+    return _mapped(memoize_by_tensor(_wide), value)
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return a nested value with changed leaves; operators have nearly all in plain lists and tuples."""
+    if type(value) is tuple or type(value) is list:
+        return type(value)([_mapped(change, each) for each in value])
+    return change(value) if isinstance(value, torch.Tensor) else pytree.tree_map(change, value)
 
 
 def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:

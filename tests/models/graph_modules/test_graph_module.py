@@ -72,10 +72,6 @@ def test_copies_keep_names_targets_arguments_and_metadata(traced, through):
     assert all(torch.equal(expected[key], got[key]) for key in expected)
 
 
-def test_torch_alone_loses_the_metadata(traced):
-    assert all("marks" not in node.meta for node in through_pickle(traced).graph.nodes)
-
-
 def test_operators_that_pickle_cannot_find_survive():
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
@@ -117,16 +113,6 @@ def test_a_sharing_copy_has_its_own_structure_and_the_same_tensors(traced):
             node.meta["marks"] = set()
     del twin.linear
     assert traced.linear is not None
-
-
-def test_a_sharing_copy_keeps_hooks_and_attributes_of_the_root(traced):
-    calls = []
-    traced.register_forward_hook(lambda *_: calls.append("called"))
-    traced.note = "kept"
-    twin = share_tensors_copy(traced)
-    twin(torch.randn(2, 4))
-    assert calls == ["called"]
-    assert twin.note == "kept"
 
 
 def test_a_changed_copy_shares_what_the_change_left_alone(traced):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import IPython
 import pytest
 from inspected import MERGE, Page
-from test_interrupts import Interrupter, lines_of
 from tornado.ioloop import IOLoop
 
 from fxlab.notebook.page.main_thread import run_in_main_thread
@@ -118,16 +117,3 @@ def test_an_error_goes_through_after_all_is_put_back():
         run_in_main_thread(lambda: 1 / 0, note(done))
     assert done == [threading.main_thread()]
     assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.98])
-def test_wherever_a_measurement_is_cancelled_the_page_is_told(page: Page, share: float):
-    def measure():
-        page.sends({"type": "measure", "name": "graph-difference"})
-
-    with Interrupter(int(share * lines_of(measure))):
-        measure()
-    shown = next(state for state in page.inspector._shown_measured if state["name"] == "graph-difference")
-    assert shown["state"] in ("none", "ready")
-    assert page.inspector._shown_status["busy"] is None
-    assert page.received[-1] == {"type": "done"}

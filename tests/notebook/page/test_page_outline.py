@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
-from fxlab.drawing.rendering.dot import RIGHT, Arrangement, outline, outline_head
+from fxlab.drawing.rendering.dot import outline
 from fxlab.notebook.page.outline import is_outline
 
 
@@ -31,13 +31,6 @@ def test_every_outline_is_one(model: nn.Module):
     for text in outlines(fx.symbolic_trace(model)):
         assert "->" in text
         assert is_outline(text)
-
-
-@pytest.mark.parametrize("shapes", [False, True])
-def test_so_is_one_that_is_arranged_otherwise(shapes: bool):
-    plain, other = outline_head(Arrangement()), outline_head(Arrangement(RIGHT, shapes))
-    (text, *_) = outlines(fx.symbolic_trace(Model()))
-    assert is_outline(text.replace("\n".join(plain), "\n".join(other)))
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:10]))

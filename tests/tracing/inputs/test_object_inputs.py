@@ -33,13 +33,6 @@ def step_of(model, batch, length, cache=None):
     return {"input_ids": tokens(batch, 1), "past_key_values": output.past_key_values}
 
 
-def with_mask(inputs, padded):
-    batch, length = inputs["input_ids"].shape[0], inputs["past_key_values"].get_seq_length() + 1
-    mask = torch.ones(batch, length, dtype=torch.long)
-    mask[0, :padded] = 0
-    return {**inputs, "attention_mask": mask}
-
-
 @pytest.fixture(scope="module")
 def llama():
     return tiny_of_type("llama", task="causal-lm")
@@ -64,32 +57,6 @@ def test_a_step_of_decoding_holds_for_texts_of_any_length_and_number(model_type)
     assert traced.meta["trace"].rung == DYNAMIC
     for batch, length in ((2, 5), (3, 8), (1, 2)):
         assert_agree(traced, model, step_of(model, batch, length))
-
-
-def test_padding_and_several_tokens_at_once_are_followed(llama):
-    inputs = with_mask(step_of(llama, 2, 5), 2)
-    traced = symbolic_trace(llama, inputs)
-    assert_agree(traced, llama, inputs)
-    assert_agree(traced, llama, with_mask(step_of(llama, 3, 7), 4))
-    several = symbolic_trace(llama, {**step_of(llama, 2, 5), "input_ids": tokens(2, 3)})
-    assert_agree(several, llama, {**step_of(llama, 3, 7), "input_ids": tokens(3, 4)})
-
-
-def test_a_text_is_decoded_as_the_model_decodes_it(llama, traced):
-    def decoded(module):
-        inputs, found = step_of(llama, 2, 5), []
-        for _ in range(5):
-            with torch.no_grad():
-                output = module(**inputs)
-            found.append(output.logits)
-            chosen = output.logits[:, -1:].argmax(-1)
-            inputs = {"input_ids": chosen, "past_key_values": output.past_key_values}
-        return torch.cat(found), output.past_key_values
-
-    (expected, _), (logits, cache) = decoded(llama), decoded(traced)
-    assert torch.equal(logits, expected)
-    assert isinstance(cache, transformers.DynamicCache)
-    assert cache.get_seq_length() == 10
 
 
 def test_the_given_cache_stays_as_it_was(llama):

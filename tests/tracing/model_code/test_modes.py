@@ -58,20 +58,6 @@ def test_a_part_in_another_mode_is_refused():
         traced(X)
 
 
-def test_a_part_may_be_in_another_mode_than_the_model():
-    model = Around(Noisy()).train()
-    model.inner.eval()
-    traced = fxlab.symbolic_trace(model, X)
-    assert torch.equal(traced(X), model(X))
-    for training in (True, False):
-        other = copy.deepcopy(traced).train(training)
-        if training:
-            with pytest.raises(AssertionError, match="traced for evaluation mode; inner"):
-                other(X)
-        else:
-            assert torch.equal(other(X), model.eval()(X))
-
-
 class Unmoved(nn.Module):
     """Reads its mode, and computes the same in both."""
 
@@ -133,18 +119,6 @@ def test_another_call_in_the_other_mode_is_seen_among_equal_ones(step):
         traced.train()(torch.randn(5, 4))
 
 
-@pytest.mark.parametrize("change", [torch.Tensor.mul_, lambda x, factor: x.unsqueeze_(0).squeeze_(0)])
-def test_what_writes_into_tensors_is_the_same_in_both_modes(change):
-    def step(x, training):
-        y = x.clone()
-        change(y, 0.5)
-        return y
-
-    model = Chain(step).eval()
-    traced = fxlab.symbolic_trace(model, X).train()
-    assert torch.equal(traced(X), model.train()(X))
-
-
 class SetsItsMode(nn.Module):
     """Drops values in evaluation as well, as for Monte Carlo dropout."""
 
@@ -178,12 +152,6 @@ def test_the_check_can_be_compiled_and_exported():
     assert torch.equal(torch.export.export(traced, (X,)).module()(X), traced(X))
 
 
-def test_torch_keeps_the_check_as_dead_code_goes():
-    traced = fxlab.symbolic_trace(Noisy().eval(), X)
-    traced.graph.eliminate_dead_code()
-    assert traced.graph.find_nodes(op="call_module", target="evaluation_mode")
-
-
 @pytest.mark.parametrize("training", [False, True])
 def test_an_exported_graph_refuses_the_other_mode(training):
     program = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).train(training), (X,))
@@ -191,11 +159,6 @@ def test_an_exported_graph_refuses_the_other_mode(training):
     graph(X)
     with pytest.raises(AssertionError, match="traced for"):
         graph.train(not training)(X)
-
-
-def test_an_exported_graph_without_a_mode_runs_in_both():
-    graph = fxlab.from_exported(torch.export.export(nn.Linear(4, 4), (X,)))
-    assert torch.equal(graph.train()(X), graph.eval()(X))
 
 
 IMAGES = torch.randn(2, 3, 5, 5)

@@ -18,32 +18,9 @@ class Counts(nn.Module):
         return x.reshape(len(x), -1) * len(x) + torch.arange(len(x[0])).sum() + len([1, 2]) + len("abc")
 
 
-def test_the_number_of_elements_of_a_shape_is_followed():
-    def counts(x):
-        return x.reshape(x.shape[:2].numel(), -1) * x.size().numel() + torch.Size([2, x.shape[0]]).numel()
-
-    traced = symbolic_trace(counts, torch.randn(3, 4, 2))
-    assert traced.meta["trace"].rung == "dynamic shapes"
-    assert_agree(traced, counts, (torch.randn(5, 6, 7),))
-
-
 class Loops(nn.Module):
     def forward(self, x):
         return sum(x[i] for i in range(len(x)))
-
-
-def test_the_length_of_a_tensor_is_followed():
-    traced = symbolic_trace(Counts(), (torch.randn(3, 4),))
-    assert traced.meta["trace"].rung == "dynamic shapes"
-    assert_agree(traced, Counts(), (torch.randn(5, 6),))
-
-
-def test_a_loop_over_a_length_is_as_long_as_it_was_and_says_so():
-    with pytest.warns(UserWarning, match="fixed at 3"):
-        traced = symbolic_trace(Loops(), (torch.randn(3, 4),))
-    assert_agree(traced, Loops(), (torch.randn(3, 7),))
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(torch.randn(4, 4))
 
 
 class Masked(nn.Module):

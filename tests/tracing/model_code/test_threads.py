@@ -138,19 +138,6 @@ def test_another_thread_may_read_shapes():
     assert_agree(traced, model, torch.randn(5, 4))
 
 
-def test_a_module_with_threads_of_its_own_can_be_a_leaf():
-    class Around(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = Elsewhere(in_a_pool, lambda _, x: x.relu() * 2)
-
-        def forward(self, x):
-            return self.inner(x) + 1
-
-    model = Around()
-    assert_agree(symbolic_trace(model, X, leaf_modules=[Elsewhere]), model, torch.randn(3, 4))
-
-
 def test_threads_that_are_none_of_the_model_s_business_go_on():
     stop, failed = threading.Event(), []
 

@@ -89,14 +89,6 @@ def test_equal_objects_stay_one():
     assert twin.tied[0] is twin[0].weight
 
 
-def test_a_model_may_be_nested_more_deeply_than_python_can_call():
-    model = nn.Linear(2, 2)
-    for _ in range(2000):
-        model = nn.Sequential(model)
-    twin = Twin(model, torch.clone).model
-    assert type(twin) is nn.Sequential
-
-
 OTHERS = nn.Linear(4, 4)
 
 

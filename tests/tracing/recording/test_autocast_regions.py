@@ -70,18 +70,6 @@ def test_a_graph_that_is_traced_under_autocast_follows_what_is_around_it(model):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_gradients_are_the_model_s(model):
-    traced = symbolic_trace(model, (torch.randn(3, 4),))
-    x = torch.randn(5, 4)
-    gradients = []
-    for module in (model, traced):
-        module.zero_grad()
-        module(x)[0].sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert len(gradients[0]) == 6
-    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
-
-
 def test_copies_pickles_and_transformations_keep_the_region(model):
     traced = symbolic_trace(model, (torch.randn(3, 4),))
     for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
@@ -102,9 +90,3 @@ def test_a_region_that_raises_leaves_nothing_switched_on():
     with pytest.raises((RuntimeError, AssertionError)):
         traced(torch.randn(3, 3))
     assert not torch.is_autocast_enabled("cpu")
-
-
-def test_autocast_around_a_graph_is_followed():
-    traced = symbolic_trace(nn.Sequential(nn.Linear(4, 4)), (torch.randn(2, 4),))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert traced(torch.randn(2, 4)).dtype == torch.bfloat16

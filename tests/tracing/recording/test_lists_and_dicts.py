@@ -117,26 +117,6 @@ def test_objects_that_refuse_to_be_asked_are_harmless(dynamic):
     assert_agree(traced, model, (torch.randn(2 + dynamic, 4),))
 
 
-def test_a_wrapper_of_a_compiled_model_is_traced_itself():
-    class Doubled(nn.Module):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner = inner
-
-        def __getattr__(self, name):
-            try:
-                return super().__getattr__(name)
-            except AttributeError:
-                return getattr(super().__getattr__("inner"), name)
-
-        def forward(self, x):
-            return 2 * self.inner(x)
-
-    model = Doubled(torch.compile(nn.Linear(4, 4), backend="eager"))
-    x = torch.randn(2, 4)
-    assert_agree(symbolic_trace(model, x), Doubled(model.inner._orig_mod), (x,))
-
-
 _ITEMS = st.lists(st.integers(0, 5) | st.text(max_size=1), max_size=4)
 
 

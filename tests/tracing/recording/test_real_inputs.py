@@ -96,13 +96,6 @@ def test_numbers_that_depend_on_data_are_held(number):
     assert refused
 
 
-def test_shapes_that_follow_from_shapes_are_not_checked():
-    traced = symbolic_trace(Counts(lambda x: x.view(1, -1).shape[1] + x.dim() + x.numel()), GIVEN)
-    assert traced.meta["trace"].rung == REAL
-    names = [f.what for f in traced.meta["trace"].of_kind("branch on data")]
-    assert names == ["numpy"]
-
-
 def test_a_number_that_is_none_is_held():
     model = Counts(lambda x: 1 if np.isnan(x.float().log().sum().item() * 0) else 2)
     traced = symbolic_trace(model, GIVEN)

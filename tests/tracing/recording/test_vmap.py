@@ -5,11 +5,10 @@ import pickle
 
 import pytest
 import torch
-import transformers
 from agreement import assert_agree
 from torch import nn
 
-from fxlab import TraceError, example_inputs, symbolic_trace
+from fxlab import TraceError, symbolic_trace
 
 
 class Maps(nn.Module):
@@ -52,18 +51,6 @@ def test_what_is_mapped_is_followed_at_any_size(case):
         assert_agree(module, model, (torch.randn(5, 4),))
 
 
-def test_gradients_are_the_model_s():
-    model = Maps(lambda m, x, row: (m.linear(row) * m.weight).tanh())
-    traced = symbolic_trace(model, (torch.randn(3, 4),))
-    x = torch.randn(5, 4)
-    gradients = []
-    for module in (model, traced):
-        model.zero_grad()
-        module(x).sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
-
-
 def test_random_numbers_are_drawn_as_the_model_draws_them():
     model = Maps(lambda m, x, row: row + torch.randn(4), randomness="different")
     traced = symbolic_trace(model, (torch.randn(3, 4),))
@@ -73,41 +60,6 @@ def test_random_numbers_are_drawn_as_the_model_draws_them():
         torch.manual_seed(1)
         drawn.append(module(x))
     assert torch.equal(*drawn)
-
-
-def test_masks_that_transformers_makes_of_functions():
-    """As with bidirectional parts of a causal mask, which transformers maps over four indices."""
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=100, n_embd=32, n_layer=1, n_head=2)
-    gpt2 = transformers.GPT2Model(config).eval()
-
-    class Prefix(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = gpt2
-            self.config = config
-
-        def forward(self, input_ids, attention_mask, prefix):
-            from transformers.masking_utils import create_causal_mask
-
-            embeds = self.model.wte(input_ids)
-            mask = create_causal_mask(
-                config=self.config,
-                inputs_embeds=embeds,
-                attention_mask=attention_mask,
-                past_key_values=None,
-                or_mask_function=lambda batch, head, q, k: prefix[batch, q] & prefix[batch, k],
-            )
-            return self.model(inputs_embeds=embeds, attention_mask=mask, use_cache=False).last_hidden_state
-
-    model = Prefix()
-    given = example_inputs(gpt2)
-    prefix = torch.rand(given["input_ids"].shape) < 0.4
-    traced = symbolic_trace(model, {**given, "prefix": prefix})
-    assert traced.meta["trace"].rung == "dynamic shapes"
-    assert any(getattr(node.target, "__name__", "") == "vmap" for node in traced.graph.nodes)
-    other = example_inputs(gpt2, batch_size=3, sequence_length=9)
-    assert_agree(traced, model, {**other, "prefix": torch.rand(3, 9) < 0.4})
 
 
 class TakesRow(torch.autograd.Function):

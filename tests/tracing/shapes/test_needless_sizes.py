@@ -50,6 +50,14 @@ CASES = {
     "covariances": (lambda x: torch.cov(x.T) + x.T.corrcoef(), lambda n: (torch.randn(n, 3),)),
     "a pool": (nn.AdaptiveMaxPool3d((None, 2, None)), lambda n: (torch.randn(1, 2, n, 5, n),)),
     "a class of tensors": (lambda x: x.type(torch.HalfTensor), lambda n: (torch.randn(n, 3),)),
+    "numbers of a class": (
+        lambda x: x.masked_fill(torch.BoolTensor([True, False, True]), 0.5),
+        lambda n: (torch.randn(n, 3),),
+    ),
+    "sizes of a class": (
+        lambda x: x + torch.DoubleTensor(x.shape[0], 1).fill_(3.0),
+        lambda n: (torch.randn(n, 3),),
+    ),
     "a result": (into, lambda n: (torch.randn(n, 4), torch.randn(4, 5))),
 }
 

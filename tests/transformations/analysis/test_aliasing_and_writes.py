@@ -53,18 +53,6 @@ def test_thousands_of_sums_of_unknown_shapes_are_looked_at_once_each(join):
     assert not writes.may_share_memory(value, before)
 
 
-def test_a_sum_of_lists_holds_their_tensors():
-    graph = Graph()
-    x = graph.placeholder("x")
-    parts = graph.call_method("unbind", (x,))
-    some = graph.call_function(operator.getitem, (parts, slice(1, None)))
-    doubled = graph.call_function(operator.mul, (some, 2))
-    joined = graph.call_function(operator.add, (doubled, [x]))
-    graph.output(joined)
-    writes = GraphFacts(GraphModule(nn.Module(), graph)).writes
-    assert writes.may_share_memory(joined, x)
-
-
 class Writing(nn.Module):
     """Calls a function between two nodes that read an input."""
 

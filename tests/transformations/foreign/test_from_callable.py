@@ -239,15 +239,6 @@ def test_a_graph_that_is_broken_is_not_accepted():
     assert_is(gm, before)
 
 
-def test_applied_twice_it_is_reversed_at_once():
-    gm = network()
-    before = snapshot(gm)
-    transformation = from_callable(insert)
-    transformation(transformation(gm))
-    assert len(transformation.get_transformed_nodes(gm)) == 2
-    assert_is(transformation(gm, reverse=True), before)
-
-
 def test_a_pass_below_one_that_was_lost_in_a_pickle_says_so():
     lost = from_callable(lambda gm: insert(gm))
     gm = network()

@@ -45,13 +45,6 @@ def test_records_of_bodies_have_the_paths_of_these_before_all_their_names():
     assert set(change.callers) <= {"first/query", "first/key"}
 
 
-def test_a_graph_without_bodies_has_its_own_records():
-    gm = MergeLinears()(body())
-    (record,) = records_of(gm)
-    assert record.candidate == ("query", "key")
-    assert {*record.modules[0].originals} == {"query", "key"}
-
-
 def test_paths_of_bodies_in_bodies_are_joined():
     graph = fx.Graph()
     graph.output(graph.call_module("outer", (graph.placeholder("x"),)))

@@ -2,16 +2,7 @@
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    assert_is,
-    before_and_after,
-    check,
-    refused,
-    snapshot,
-)
-from expecttest import assert_expected_inline
+from exactness import Apply, assert_close, assert_is, check, refused, snapshot
 from random_modules import ReadsBuffers
 from torch import fx, nn
 from torch.nn import functional as F
@@ -41,28 +32,6 @@ def names(gm):
 
 def why_not(model):
     return refused(FOLD, traced(model))
-
-
-def test_the_graph_before_and_after():
-    gm = traced(Constants(lambda self, x: x @ (self.frozen.t() * 2)))
-    assert_expected_inline(
-        before_and_after(FOLD, gm),
-        """\
-x = input
-frozen = self.frozen
-t = frozen.t()
-mul = mul(t, 2)
-matmul = matmul(x, mul)
-return matmul
-
-becomes
-
-x = input
-mul = self.mul_folded
-matmul = matmul(x, mul)
-return matmul
-""",
-    )
 
 
 @pytest.mark.parametrize(

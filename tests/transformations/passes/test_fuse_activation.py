@@ -5,15 +5,7 @@ import math
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    before_and_after,
-    captured,
-    check,
-    refused,
-    shapes_known,
-)
-from expecttest import assert_expected_inline
+from exactness import assert_close, captured, check, refused, shapes_known
 from torch import fx, nn
 from torch.nn import functional as F
 
@@ -115,31 +107,6 @@ def test_silu_that_a_compiler_has_taken_apart_is_found():
     assert_close(FUSE(gm)(x), expected)
     assert gm.graph.find_nodes(op="call_function", target=torch.ops.aten.silu.default)
     assert_close(FUSE(gm, reverse=True)(x), expected, 0.0)
-
-
-def test_the_graph_before_and_after():
-    assert_expected_inline(
-        before_and_after(FUSE, shapes_known(gpt2, torch.randn(2, 8))),
-        """\
-x = input
-mul = mul(0.5, x)
-pow_1 = pow(x, 3.0)
-mul_1 = mul(0.044715, pow_1)
-add = add(x, mul_1)
-mul_2 = mul(0.7978845608028654, add)
-tanh = tanh(mul_2)
-add_1 = add(1.0, tanh)
-mul_3 = mul(mul, add_1)
-return mul_3
-
-becomes
-
-x = input
-mul_3_autocast = require_no_autocast('mul_3', 'FuseActivation', 'where powers have another dtype')
-mul_3 = gelu(x, approximate='tanh')
-return mul_3
-""",
-    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import torch
 from exactness import (
     assert_close,
     assert_is,
-    before_and_after,
     check,
     refused,
     shapes_known,
@@ -19,7 +18,6 @@ from exactness import (
     traced,
     with_statistics,
 )
-from expecttest import assert_expected_inline
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
@@ -123,25 +121,6 @@ CONVS = [
 ]
 
 
-def test_the_graph_before_and_after():
-    assert_expected_inline(
-        before_and_after(FuseBatchNorm2dInConv2d(), traced(Pair())),
-        """\
-x = input
-layer = self.layer(x)  # Conv2d: weight (4, 3, 3, 3), bias (4,)
-norm = self.norm(layer)  # BatchNorm2d: weight (4,), bias (4,)
-return norm
-
-becomes
-
-x = input
-evaluation_mode = self.evaluation_mode()  # RequireModes
-layer = self.layer(x)  # Conv2d: weight (4, 3, 3, 3), bias (4,)
-return layer
-""",
-    )
-
-
 @pytest.mark.parametrize("conv", CONVS, ids=str)
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_batch_norm_is_folded_into_a_convolution(conv, affine):
@@ -224,12 +203,6 @@ def test_symbolic_sizes_of_a_linear_are_read_without_fixing_them(order):
     gm = fxlab.symbolic_trace(model, (torch.randn(2, 6),))
     gm = check(FuseBatchNorm1dInLinear(), model, torch.randn(5, 6), marked=1, gm=gm)
     assert gm(torch.randn(1, 6)).shape == (1, 4)
-
-
-def test_symbolic_sizes_of_a_convolution_are_not_fixed():
-    model = Pair(nn.Conv1d(3, 4, 3))
-    gm = fxlab.symbolic_trace(model, (torch.randn(2, 3, 9),))
-    check(FuseBatchNorm1dInConv1d(), model, torch.randn(5, 3, 11), marked=1, gm=gm)
 
 
 def test_images_and_volumes_need_no_shape():

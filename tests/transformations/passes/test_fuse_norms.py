@@ -4,15 +4,7 @@ import copy
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    before_and_after,
-    captured,
-    check,
-    refused,
-    shapes_known,
-)
-from expecttest import assert_expected_inline
+from exactness import assert_close, captured, check, refused, shapes_known
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
@@ -91,8 +83,7 @@ SOURCES = ["fx", "trace", pytest.param("export", marks=pytest.mark.weekly), "dec
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
-    ("pass_", "function"),
-    [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)],
+    ("pass_", "function"), [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)]
 )
 def test_a_norm_becomes_one_call_and_is_written_out_again(pass_, function, source):
     model, x = Norm(function).eval(), torch.randn(2, 3, 8)
@@ -112,65 +103,6 @@ def test_half_precision_is_rounded_once(function, source):
     gm = check(RMS, model, x, marked=1, gm=captured(source, model, x), tolerance=0.02)
     exact = copy.deepcopy(model).double()(x.double())
     assert (gm(x) - exact).abs().max() <= 1.5 * (model(x) - exact).abs().max()
-
-
-def test_the_graph_before_and_after():
-    gm = shapes_known(Norm(t5), torch.randn(2, 8))
-    assert_expected_inline(
-        before_and_after(RMS, gm),
-        """\
-x = input
-to = x.to(torch.float32)
-pow_1 = to.pow(2)
-mean = pow_1.mean(-1, keepdim=True)
-add = add(mean, 1e-06)
-rsqrt = rsqrt(add)
-mul = mul(x, rsqrt)
-weight = self.weight
-mul_1 = mul(weight, mul)
-return mul_1
-
-becomes
-
-x = input
-to = x.to(torch.float32)
-weight = self.weight
-mul_1 = rms_norm(to, (8,), weight, 1e-06)
-return mul_1
-""",
-    )
-
-
-def test_the_graph_of_a_layer_norm_before_and_after():
-    gm = shapes_known(Norm(textbook), torch.randn(2, 8))
-    assert_expected_inline(
-        before_and_after(LAYER, gm),
-        """\
-x = input
-mean = x.mean(-1, keepdim=True)
-sub = sub(x, mean)
-pow_1 = sub.pow(2)
-mean_1 = pow_1.mean(-1, keepdim=True)
-weight = self.weight
-sub_1 = sub(x, mean)
-add = add(mean_1, 1e-05)
-sqrt = sqrt(add)
-truediv = truediv(sub_1, sqrt)
-mul = mul(weight, truediv)
-bias = self.bias
-add_1 = add(mul, bias)
-return add_1
-
-becomes
-
-x = input
-weight = self.weight
-bias = self.bias
-add_1_autocast = require_no_autocast('add_1', 'FuseLayerNorm', 'where its dtypes may be others')
-add_1 = layer_norm(x, (8,), weight, bias, 1e-05)
-return add_1
-""",
-    )
 
 
 def test_layer_norms_that_a_compiler_has_taken_apart_are_found():

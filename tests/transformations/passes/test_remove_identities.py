@@ -8,14 +8,12 @@ from exactness import (
     assert_close,
     assert_equals,
     assert_is,
-    before_and_after,
     check,
     refused,
     snapshot,
     traced,
     traced_whole,
 )
-from expecttest import assert_expected_inline
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
@@ -64,33 +62,6 @@ IDENTITIES = [
 def computing(gm):
     """The nodes besides the check of the mode."""
     return [node.name for node in gm.graph.nodes if node.target != "evaluation_mode"]
-
-
-def test_the_graph_before_and_after():
-    gm = traced(
-        Apply(
-            lambda self, x: self.identity(self.dropout(x)).relu(),
-            identity=nn.Identity(),
-            dropout=nn.Dropout(),
-        )
-    )
-    assert_expected_inline(
-        before_and_after(REMOVE, gm),
-        """\
-x = input
-dropout = self.dropout(x)  # Dropout
-identity = self.identity(dropout)  # Identity
-relu = identity.relu()
-return relu
-
-becomes
-
-x = input
-evaluation_mode = self.evaluation_mode()  # RequireModes
-relu = x.relu()
-return relu
-""",
-    )
 
 
 @pytest.mark.parametrize(("identity", "modules"), IDENTITIES)

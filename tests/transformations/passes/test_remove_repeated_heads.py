@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from exactness import Apply, before_and_after, captured, check, refused, shapes_known
-from expecttest import assert_expected_inline
+from exactness import Apply, captured, check, refused, shapes_known
 from torch import nn
 from torch.nn import functional as F
 
@@ -101,31 +100,6 @@ def test_attention_that_is_written_out_is_fused_first(source):
         gm = fxlab.from_exported(program.run_decompositions() if source == "decomposed" else program)
     assert REMOVE.candidates(gm) == []
     check(fxlab.compose(FuseAttention(), REMOVE), model, x, marked=1, gm=gm)
-
-
-def test_the_graph_before_and_after():
-    def attention(q, k):
-        k = interleaved(k)
-        return F.scaled_dot_product_attention(q, k, k)
-
-    inputs = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
-    assert_expected_inline(
-        before_and_after(REMOVE, shapes_known(attention, *inputs)),
-        """\
-q = input
-k = input
-repeat_interleave = k.repeat_interleave(2, dim=1)
-scaled_dot_product_attention = scaled_dot_product_attention(q, repeat_interleave, repeat_interleave)
-return scaled_dot_product_attention
-
-becomes
-
-q = input
-k = input
-scaled_dot_product_attention = scaled_dot_product_attention(q, k, k, enable_gqa=True)
-return scaled_dot_product_attention
-""",
-    )
 
 
 def reversed_heads(x):

@@ -9,7 +9,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import MergeLinears, compose, from_pattern
+from fxlab import from_pattern
 
 
 class Attention(nn.Module):
@@ -54,29 +54,6 @@ X = torch.randn(2, 5, 8)
 def test_a_pattern_is_replaced_marked_and_taken_back():
     gm = check(to_sdpa(), Attention(), X, marked=2)
     assert [n.target for n in to_sdpa().get_transformed_nodes(gm)] == [F.scaled_dot_product_attention] * 2
-
-
-def test_it_is_composed_and_switched_in_a_session():
-    class Once(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
-
-        def forward(self, x):
-            return by_hand(self.query(x), self.key(x), self.value(x))
-
-    gm = traced(Once())
-    before, expected = snapshot(gm), gm(X)
-    composition = compose(to_sdpa(), MergeLinears())
-    assert_close(composition(gm)(X), expected)
-    assert len(composition.get_transformed_nodes(gm)) == 2
-    assert_is(composition(gm, reverse=True), before)
-    session = fxlab.Session(gm, (X,), passes=[to_sdpa(), MergeLinears()])
-    for p in session.passes:
-        session.apply(p)
-    assert session.verdict().agrees
-    session.revert("to-sdpa")
-    assert session.graph_module.graph.find_nodes(op="call_function", target=torch.softmax)
 
 
 def test_explain_names_the_nodes_that_would_go():
@@ -366,3 +343,27 @@ def test_a_module_that_a_replacement_brings_along_is_confirmed_and_called():
     session.apply("bounded")
     assert isinstance(session.graph_module.get_submodule("bound"), nn.Hardtanh)
     assert session.verdict().status == "same bits"
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return torch.sigmoid(self.narrow(torch.sigmoid(self.wide(x))))
+
+
+def test_a_condition_asks_for_shapes_of_a_plain_graph_on_the_inputs_of_its_session():
+    even = {"an even width": lambda match: match.shape("x")[-1] % 2 == 0 and match.dtype("x").is_signed}
+    halves = from_pattern(
+        lambda x: torch.sigmoid(x), lambda x: (torch.tanh(x / 2) + 1) / 2, where=even, name="halves"
+    )
+    graph = fx.symbolic_trace(Rows())
+    before = graph.code
+    session = fxlab.Session(graph, torch.randn(2, 4), passes=[halves])
+    session.apply("halves")
+    assert session.changes("halves").rewrites == 1
+    assert session.why_not("halves")["reason"].tolist() == ["an even width does not hold"]
+    assert graph.code == before
+    assert not any("val" in node.meta for node in graph.graph.nodes)

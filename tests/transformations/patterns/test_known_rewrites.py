@@ -119,11 +119,7 @@ REWRITES = {
         lambda x, mask: torch.where(mask, -1e9, x),
         lambda m, x: x.masked_fill(x > 0.5, -1e9) + 1,
     ),
-    "squeezed": (
-        lambda x: x.unsqueeze(1).squeeze(1),
-        lambda x: x,
-        lambda m, x: x[:, None].squeeze(1) + 1,
-    ),
+    "squeezed": (lambda x: x.unsqueeze(1).squeeze(1), lambda x: x, lambda m, x: x[:, None].squeeze(1) + 1),
     "scaled words": (
         lambda i, w, c: F.embedding(i, w) * c,
         lambda i, w, c: F.embedding(i, w * c),

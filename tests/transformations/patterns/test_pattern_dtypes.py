@@ -43,11 +43,7 @@ TRACES = {
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own
 @pytest.mark.parametrize(
     ("trace", "dtype"),
-    [
-        ("symbolic_trace", torch.float32),
-        ("symbolic_trace", torch.bfloat16),
-        ("decomposed", torch.float32),
-    ],
+    [("symbolic_trace", torch.float32), ("symbolic_trace", torch.bfloat16), ("decomposed", torch.float32)],
 )
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_function_matches_itself_in_every_dialect(name, trace, dtype):

@@ -13,7 +13,6 @@ from exactness import COPIES, Allocations, assert_close, assert_is, check, snaps
 from torch import fx, nn
 
 from fxlab import (
-    ChangeTrueDivToMulByInverse,
     DeepCopy,
     FuseBatchNorm2dInConv2d,
     FuseBiasInLinear,
@@ -134,16 +133,6 @@ def test_a_candidate_that_fails_leaves_what_others_did():
     assert_is(gm, after)
 
 
-def test_instances_with_other_arguments_do_not_know_each_others_nodes():
-    gm = traced(Sums())
-    before = snapshot(gm)
-    AddConstant(1.0, refused=("add",))(gm)
-    assert AddConstant(2.0, refused=("add",)).get_transformed_nodes(gm) == []
-    AddConstant(2.0, refused=("add",))(gm, reverse=True)
-    assert gm(torch.tensor(0.0)) == 1 * 3 * 4
-    assert_is(AddConstant(1.0, refused=("add",))(gm, reverse=True), before)
-
-
 @pytest.mark.parametrize("cls", available())
 def test_an_empty_graph_is_left_alone(cls):
     graph = fx.Graph()
@@ -196,27 +185,6 @@ def test_arguments_need_not_be_hashable():
 # Limiting
 
 
-def test_a_pass_is_limited_to_some_of_its_candidates():
-    gm = traced(Sums())
-    before = snapshot(gm)
-    pass_ = AddConstant(10.0)
-    for limited, expected in (
-        (pass_.only("add", "add_2"), ["add", "add_2"]),
-        (pass_.exclude("add"), ["add_1", "add_2"]),
-        (pass_.exclude(node_named(gm, "add")).exclude("add_1"), ["add_2"]),
-        (pass_.exclude("add").only("add", "add_1"), ["add_1"]),
-        (pass_.only("add", "add_1").only("add_1", "add_2"), ["add_1"]),
-        (pass_.only(), []),
-        (pass_.exclude(), ["add", "add_1", "add_2"]),
-        (pass_.exclude("add", "no_such_node", missing_ok=True), ["add_1", "add_2"]),
-    ):
-        explained = limited.explain(gm)
-        assert explained.index[explained.matched].tolist() == expected
-        assert set(explained.code[~explained.matched]) <= {"excluded"}
-        assert names(limited.get_transformed_nodes(limited(gm))) == expected
-        assert_is(limited(gm, reverse=True), before)
-
-
 def test_what_is_refused_is_refused_for_its_own_reason():
     frame = AddConstant(refused=("add_1",)).exclude("add_1").explain(traced(Sums()))
     assert frame.code["add_1"] == "listed"
@@ -255,27 +223,6 @@ def test_a_limited_pass_is_another_one_with_a_signature_that_tells_what_it_leave
     assert pass_.exclude() == pass_
 
 
-def test_a_pass_and_a_limited_one_are_reversed_each_by_itself():
-    gm = traced(Sums())
-    before = snapshot(gm)
-    pass_ = AddConstant(10.0)
-    first, others = pass_.only("add"), pass_.only("add_1", "add_2")
-    first(gm)
-    others(gm)
-    assert pass_.get_transformed_nodes(gm) == []
-    assert gm(torch.tensor(0.0)) == 11 * 12 * 13
-    first(gm, reverse=True)
-    assert gm(torch.tensor(0.0)) == 1 * 12 * 13
-    assert_is(others(gm, reverse=True), before)
-
-
-def test_limited_passes_are_composed_as_others():
-    gm = traced(Attention())
-    composition = compose(MergeLinears().exclude("query"), ChangeTrueDivToMulByInverse().only("truediv"))
-    composition(gm)
-    assert names(composition.get_transformed_nodes(gm)) == ["truediv"]
-
-
 def test_a_pass_with_an_init_of_its_own_is_limited():
     class Plain(AddConstant):
         def __init__(self, amount):
@@ -311,47 +258,6 @@ def test_what_only_a_left_out_dead_node_reads_stays():
 
 
 # Reversing after others have changed the module
-
-
-def test_dead_slices_removed_in_between_do_no_harm():
-    class Unused(Attention):
-        def forward(self, x):
-            self.key(x)
-            return self.query(x) * 2 + self.value(x)
-
-    model, x = Unused(), torch.randn(2, 4)
-    gm = traced(model)
-    before = snapshot(gm)
-    MergeLinears()(gm)
-    assert gm.graph.eliminate_dead_code()
-    gm.recompile()
-    assert_is(MergeLinears()(gm, reverse=True), before)
-    assert_close(gm(x), model(x), 0.0)
-
-
-def test_nodes_added_in_between_stay_and_read_what_comes_back():
-    model, x = Attention(), torch.randn(2, 4)
-    gm = MergeLinears()(traced(model))
-    key = node_named(gm, "key")
-    with gm.graph.inserting_after(key):
-        relu = gm.graph.call_function(torch.relu, (key,))
-    key.replace_all_uses_with(relu, lambda user: user is not relu)
-    gm.recompile()
-    MergeLinears()(gm, reverse=True)
-    assert relu.args == (node_named(gm, "key"),)
-    assert_close(gm(x), model.query(x) * model.key(x).relu() / 3 + model.value(x))
-
-
-def test_an_input_replaced_in_between_stays_replaced():
-    model, x = Attention(), torch.randn(2, 4)
-    gm = MergeLinears()(traced(model))
-    merged = node_named(gm, "query_key_value_merged")
-    with gm.graph.inserting_before(merged):
-        doubled = gm.graph.call_function(operator.mul, (merged.args[0], 2))
-    merged.args = (doubled,)
-    gm.recompile()
-    MergeLinears()(gm, reverse=True)
-    assert_close(gm(x), model(2 * x))
 
 
 class ReadsWeights(Attention):
@@ -513,19 +419,6 @@ def test_nothing_is_kept_after_reversing(pass_):
     del node
     gc.collect()
     assert module() is None
-
-
-@pytest.mark.slow
-def test_memory_of_several_passes_is_given_back_in_any_order():
-    gm = traced(Attention())
-    passes = (MergeLinears(), FuseBiasInLinear(), ChangeTrueDivToMulByInverse())
-    for pass_ in passes:
-        pass_(gm)
-    modules = [weakref.ref(module) for module in gm.modules() if isinstance(module, nn.Linear)]
-    for pass_ in passes:
-        pass_(gm, reverse=True)
-    gc.collect()
-    assert [module() for module in modules] == [None]
 
 
 # Inputs that share memory with the model

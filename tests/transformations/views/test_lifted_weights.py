@@ -10,11 +10,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
-from fxlab import (
-    FuseBatchNorm2dInConv2d,
-    FuseBiasInLinear,
-    MergeLinears,
-)
+from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 

@@ -49,8 +49,7 @@ def squared(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [torch.fft.fft, torch.linalg.svd, squared, lambda x: torch.linalg.solve(x + torch.eye(4), x)],
+    "function", [torch.fft.fft, torch.linalg.svd, squared, lambda x: torch.linalg.solve(x + torch.eye(4), x)]
 )
 def test_operations_that_have_no_formula_are_not_known(function):
     assert math.isnan(count(lambda: function(torch.ones(4, 4))).total)

@@ -126,11 +126,7 @@ def test_a_node_of_another_shape_is_no_pair_and_what_follows_is_compared():
 
     graph = fx.symbolic_trace(Model())
     other = share_tensors_copy(graph)
-    other.graph.find_nodes(op="call_method", target="reshape")[0].args = (
-        next(iter(other.graph.nodes)),
-        3,
-        4,
-    )
+    other.graph.find_nodes(op="call_method", target="reshape")[0].args = (next(iter(other.graph.nodes)), 3, 4)
     table = compare_nodes(graph, other, torch.randn(12))
     assert "reshape" not in table.index
     assert table["accumulated"].max() < 1e-6

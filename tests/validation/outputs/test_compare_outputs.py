@@ -6,6 +6,8 @@ from collections import namedtuple
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from fxlab import compare_outputs, symbolic_trace, verdict
@@ -36,6 +38,21 @@ def test_a_model_agrees_with_itself():
     assert result["dtype"] == "float32"
     assert (result["max_abs_diff"], result["mismatched"], result["elements"]) == (0.0, 0, 8)
     assert result["allclose"]
+
+
+NUMBERS = st.lists(st.floats(width=32), min_size=3, max_size=3).map(torch.tensor)
+EITHER_WAY = [
+    "shape", "max_abs_diff", "mean_abs_diff", "max_ulp_diff", "cosine_similarity", "worst_index", "compared",
+    "nan_inf_disagreement", "same_bits",
+]  # fmt: skip
+
+
+@given(NUMBERS, NUMBERS)
+def test_all_but_what_is_relative_to_the_reference_is_the_same_the_other_way_round(a, b):
+    one, other = row(a, b)[EITHER_WAY], row(b, a)[EITHER_WAY]
+    assert one.equals(other), f"{one}\n{other}"
+    assert row(a, a)["same_bits"]
+    assert not row(a, a)["nan_inf_disagreement"]
 
 
 def test_differences_are_counted_and_measured():

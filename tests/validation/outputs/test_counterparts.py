@@ -9,11 +9,7 @@ from fxlab.validation.outputs.counterparts import same_tensors
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: torch.empty(0),
-        lambda: torch.empty(2, device="meta"),
-        lambda: torch.eye(2).to_sparse(),
-    ],
+    [lambda: torch.empty(0), lambda: torch.empty(2, device="meta"), lambda: torch.eye(2).to_sparse()],
     ids=["empty", "meta", "sparse"],
 )
 def test_tensors_without_a_place_in_memory_are_known_by_what_they_are(make):

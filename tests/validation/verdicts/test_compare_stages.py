@@ -10,14 +10,7 @@ from planted import traced
 from torch import fx, nn
 
 import fxlab
-from fxlab import (
-    MergeLinears,
-    RemoveDeadCode,
-    Session,
-    Transformation,
-    compare_stages,
-    from_callable,
-)
+from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation, compare_stages, from_callable
 from fxlab.validation.verdicts import runs
 
 

@@ -56,11 +56,7 @@ def first_and_rest(x):
 
 SHARING = {
     "an input": (lambda x: x.clone(), lambda x: x, "the output shares memory with input x"),
-    "a view of an input": (
-        lambda x: x.t() * 1,
-        lambda x: x.t(),
-        "the output shares memory with input x",
-    ),
+    "a view of an input": (lambda x: x.t() * 1, lambda x: x.t(), "the output shares memory with input x"),
     "no input any more": (
         lambda x: x[1:],
         lambda x: x[1:].clone(),

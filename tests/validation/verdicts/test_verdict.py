@@ -100,8 +100,7 @@ def test_biases_in_the_weight_are_within_rounding():
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
-    [(torch.sin, "the output"), (lambda x: (x.sin(), x + 1), "2 outputs")],
+    ("function", "words"), [(torch.sin, "the output"), (lambda x: (x.sin(), x + 1), "2 outputs")]
 )
 def test_a_model_is_the_same_as_itself_in_all_its_outputs(function, words):
     found = judged(function, function)

@@ -111,11 +111,7 @@ def test_the_answer_says_how_many_inputs_decided_and_which_were_refused():
 
 @pytest.mark.parametrize(
     "several",
-    [
-        [{"x": X}, {"x": X + 20}],
-        {"small": {"x": X}, "large": {"x": X + 20}},
-        iter([{"x": X}, {"x": X + 20}]),
-    ],
+    [[{"x": X}, {"x": X + 20}], {"small": {"x": X}, "large": {"x": X + 20}}, iter([{"x": X}, {"x": X + 20}])],
     ids=["list", "mapping", "iterator"],
 )
 def test_inputs_of_ones_own(several):

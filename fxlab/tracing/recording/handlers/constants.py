@@ -45,3 +45,24 @@ def arrays_seen(run: RecordingState) -> Iterator[None]:
 
     with patched_functions(torch, {"from_numpy": lambda from_numpy: partial(from_array, from_numpy)}):
         yield
+
+
+@contextmanager
+def constructors_seen(run: RecordingState) -> Iterator[None]:
+    """Record tensors that classes make, as in ``torch.LongTensor([0, 2])``: only operators show them."""
+
+    def hear(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+        if func is torch.ops.aten.lift_fresh.default and run.is_seen():
+            with run.unseen(), unset_fake_temporarily():
+                constant = run.recording.constant_node(args[0].clone())
+            return run.recorded(Call("call_method", "clone", (constant,), {}), result, False)
+        if func is torch.ops.aten.empty.memory_format and run.is_seen():
+            options = {"dtype": result.dtype, "device": result.device}
+            return run.recorded(Call("call_function", torch.empty, args[:1], options), result, False)
+        return result
+
+    run.fakes.mode.hear = hear
+    try:
+        yield
+    finally:
+        run.fakes.mode.hear = None

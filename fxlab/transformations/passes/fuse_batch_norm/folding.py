@@ -16,7 +16,7 @@ from fxlab.operators.node_info import dtype_name, known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_tree import carry_tensor
-from fxlab.transformations.patterns.matching import NearMiss
+from fxlab.transformations.patterns.captured import NearMiss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.dialects import change_layer, new_layer

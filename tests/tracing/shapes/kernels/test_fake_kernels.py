@@ -86,25 +86,6 @@ def test_convolutions_and_norms_have_the_shapes_and_strides_that_torch_computes(
         assert sizes == [*expected.shape, *expected.stride()]
 
 
-def test_attention_with_a_learnt_mask_asks_only_whether_it_fits():
-    class Attends(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = nn.Parameter(torch.randn(1, 2, 4, 4))
-
-        def forward(self, x):
-            return F.scaled_dot_product_attention(x, x, x, attn_mask=self.bias)
-
-    model, given = Attends(), torch.randn(3, 2, 4, 8)
-    traced = symbolic_trace(model, given)
-    (attention,) = (n for n in traced.graph.nodes if "attention" in n.name)
-    made, expected = attention.meta["val"], model(given)
-    asked = [guard.expr for guard in made.fake_mode.shape_env.guards]
-    assert sorted(condition.rhs for condition in asked) == [2, 4], "heads and length, and nothing else"
-    assert [int(n) for n in (*made.shape, *made.stride())] == [*expected.shape, *expected.stride()]
-    assert_agree(traced, model, (torch.randn(5, 2, 4, 6),))
-
-
 def test_a_kernel_that_does_not_fit_is_an_error_in_the_words_of_torch():
     with pytest.raises(TraceError, match=r"[Kk]ernel size"):
         symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 7)), torch.randn(2, 3, 5, 5))

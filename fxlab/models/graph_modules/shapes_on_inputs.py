@@ -1,0 +1,54 @@
+"""Shapes of the values of a plain graph on the inputs of its session, for conditions that a person writes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from fxlab.base.torch_private import FakeTensorMode, pytree
+from fxlab.models.state.model_state import state_kept
+
+_KNOWN: weakref.WeakKeyDictionary[GraphModule, tuple[Any, Any, dict[Node, Any]]]
+_KNOWN = weakref.WeakKeyDictionary()
+"""The mode of the fake inputs of a graph, these, and the fake values of its nodes, once asked for."""
+
+
+def note_inputs(graph_module: GraphModule, arguments: tuple[Any, ...]) -> None:
+    """Note the shapes of the values of a graph's placeholders; the graph itself does not change.
+
+    They are no facts of the graph, which holds for others, so passes do not rely on them.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    _KNOWN[graph_module] = mode, pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments), {}
+
+
+def note_copy(copied: GraphModule, graph_module: GraphModule) -> None:
+    """Note for a copy what is known of the inputs of a graph."""
+    if graph_module in _KNOWN:
+        _KNOWN[copied] = *_KNOWN[graph_module][:2], {}
+
+
+def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
+    """Return the fake value of a node on the inputs that were noted; ``None`` if it is not known."""
+    if graph_module not in _KNOWN:
+        return None
+    mode, arguments, values = _KNOWN[graph_module]
+    if node not in values:
+        interpreter = Interpreter(graph_module)
+        interpreter.args_iter, interpreter.env = iter(arguments), values
+        with mode, torch.no_grad(), state_kept(graph_module):
+            for each in graph_module.graph.nodes:
+                values[each] = _value(interpreter, each)
+    return values[node]
+
+
+def _value(interpreter: Interpreter, node: Node) -> Any:
+    if node.op == "output" or any(interpreter.env[value] is None for value in node.all_input_nodes):
+        return None
+    try:
+        return interpreter.run_node(node)
+    except Exception:  # its shape depends on data, or it raises
+        return None
