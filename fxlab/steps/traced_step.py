@@ -231,7 +231,7 @@ class _Joined:
             given |= {StepInput("number", name): value for name, value in updated.numbers.items()}
         batch = zip(passes.batch.names, passes.batch.tensors, strict=True)
         given |= {StepInput("batch", name): value for name, value in batch}
-        found = {}
+        found: dict[tuple[str, str], fx.Node] = {}
         for meaning, value in given.items():
             node = self.graph.placeholder(_identifier(meaning))
             # The graph may have changed the name, by which inputs are passed.
