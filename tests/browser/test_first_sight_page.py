@@ -25,7 +25,8 @@ COVERED = """() => {
     const graph = rect(document.querySelector(".fxi-graph"));
     const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
         && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2;
-    const seen = [...document.querySelectorAll(".fxi-layer .node > .fx-shape, .fxi-cluster-label > text")]
+    const boxes = ".fxi-layer .node:not(.fx-chip) > .fx-shape, .fxi-cluster-label > text";
+    const seen = [...document.querySelectorAll(boxes)]
         .filter(e => overlap(rect(e), graph) && rect(e).width > 0);
     const nameOf = e => e.parentElement.textContent;
     return seen.flatMap((a, i) => seen.slice(i + 1)

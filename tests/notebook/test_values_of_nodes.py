@@ -234,7 +234,7 @@ def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monke
     assert value(page, "_1", inputs="variant batch of 17")["value"]["tensors"][0]["shape"] == [17, 4]
 
     batches = [torch.randn(3, 4), (torch.randn(5, 4), "a label")]
-    session.evaluate(batches, keep=1)
+    session.evaluate(batches)
     for number, batch in ((0, batches[0]), (1, batches[1][0])):
         answer = value(page, "_1", inputs=f"batch {number}")
         expected = session.graph_module(batch).detach().numpy()
@@ -251,7 +251,7 @@ def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monke
     for wrong in ("batch 2", "batch -1", "batch x", "batch " + "9" * 5000, "variant none", "no such"):
         answer = value(page, "_1", inputs=wrong)
         assert (answer["state"], answer["text"] != "") == ("failed", True)
-    session.evaluate(iter(batches), keep=1)
+    session.evaluate(iter(batches))
     assert value(page, "_1")["value"]["inputs"]["batches"] == 0
 
 

@@ -95,8 +95,7 @@ class DecisionMode(DrawsMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors(*values: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors among arguments or results of an operator, which has them alone or in lists."""
-    for value in values:
+    for value in values:  # of an operator, which has tensors alone or in lists
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, list | tuple):

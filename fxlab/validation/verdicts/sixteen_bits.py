@@ -43,7 +43,9 @@ class Chain:
 
     def numbers(self, device: torch.device) -> torch.Tensor:
         """Return all finite numbers of the dtype, in one row."""
-        every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(self.dtype)
+        every = (
+            torch.arange(-(2**15), 2**15, dtype=torch.int32, device="cpu").to(torch.int16).view(self.dtype)
+        )
         return every[every.isfinite()].to(device)
 
     def differing(self, numbers: torch.Tensor) -> torch.Tensor:
