@@ -116,45 +116,33 @@ def placed_words(error: BaseException) -> str:
 def stretches(error: BaseException) -> list[FrameGroup]:
     """Return the traceback of an exception and of those it was raised from, the outermost call first."""
     found = []
-    for chained in _chain(error):
-        found += [FrameGroup(0, True, chained.words)] if chained.words else []
-        frames = traceback.extract_tb(chained.error.__traceback__)
+    for raised, words in _chain(error):
+        found += [FrameGroup(0, True, words)] if words else []
+        frames = traceback.extract_tb(raised.__traceback__)
         for is_author, group in itertools.groupby(frames, lambda frame: is_author_code(frame.filename)):
-            same = [*group]
-            shown = (
-                same if len(same) <= _MOST_FRAMES else same[: _MOST_FRAMES // 2] + same[-_MOST_FRAMES // 2 :]
-            )
+            shown = same = [*group]
+            if len(same) > _MOST_FRAMES:
+                shown = same[: _MOST_FRAMES // 2] + same[-_MOST_FRAMES // 2 :]
             text = "".join(traceback.StackSummary.from_list(shown).format()).rstrip("\n")
             found.append(FrameGroup(len(same), is_author, text))
-        found.append(FrameGroup(0, True, error_words(chained.error)))
+        found.append(FrameGroup(0, True, error_words(raised)))
     return found
 
 
-@dataclass(frozen=True)
-class _Chained:
-    error: BaseException
-    words: str
-    """How it is tied to the one before."""
-
-
-def _chain(error: BaseException) -> Iterator[_Chained]:
-    """Yield the exceptions that led to one, the first that was raised first, each once."""
-    chain, seen, words = [], set(), ""
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """Yield the exceptions that led to one, the first that was raised first, and how each is tied to it."""
+    chain, seen = [], set()
     now: BaseException | None = error
     while now is not None and id(now) not in seen:
         seen.add(id(now))
         cause = now.__cause__
         before = cause if cause is not None or now.__suppress_context__ else now.__context__
-        words = (
-            ""
-            if before is None or id(before) in seen
-            else (
-                "The exception above was the direct cause of this one:"
-                if cause is not None
-                else "While the exception above was handled, another was raised:"
-            )
-        )
-        chain.append(_Chained(now, words))
+        words = "While the exception above was handled, another was raised:"
+        if before is None or id(before) in seen:
+            words = ""
+        elif cause is not None:
+            words = "The exception above was the direct cause of this one:"
+        chain.append((now, words))
         now = before
     return reversed(chain)
 
@@ -163,8 +151,5 @@ def _chain(error: BaseException) -> Iterator[_Chained]:
 def _torch() -> tuple[str, ...]:
     """Return the folder of torch, without importing it."""
     spec = importlib.util.find_spec("torch")
-    return (
-        tuple(os.path.abspath(folder) + os.sep for folder in (spec.submodule_search_locations or ()))
-        if spec
-        else ()
-    )
+    folders = spec.submodule_search_locations if spec else None
+    return tuple(os.path.abspath(folder) + os.sep for folder in folders or ())

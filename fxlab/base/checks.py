@@ -7,8 +7,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-_LONGEST = 86_400
-
 
 def describe(value: object) -> str:
     """Return a given value in words for an error."""
@@ -70,14 +68,6 @@ def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
     if math.isnan(found) or found < at_least:
         wanted = "a number that is not negative" if at_least == 0 else f"a number of at least {at_least:g}"
         raise ValueError(f"{argument}: expected {wanted}, got {value!r}.")
-    return found
-
-
-def duration(value: Any, argument: str) -> float:
-    """Return a finite number of seconds that is not negative, or raise the error for another value."""
-    found = number(value, argument, at_least=0)
-    if found > _LONGEST:
-        raise ValueError(f"{argument}: expected at most {_LONGEST:,} seconds, got {value!r}.")
     return found
 
 

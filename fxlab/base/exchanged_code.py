@@ -24,7 +24,7 @@ def exchanged_code(function: FunctionType, call: Callable[..., Any]) -> Iterator
         return calls[0](function, original, args, kwargs) if calls else original(*args, **kwargs)
 
     template = _template.__code__
-    constants = tuple(called if constant == _CALLED else constant for constant in template.co_consts)
+    constants = tuple(called if constant == "what is called" else constant for constant in template.co_consts)
     # A function can only be given code that takes as many variables from outside.
     function.__code__ = template.replace(co_consts=constants, co_freevars=code.co_freevars)
     try:
@@ -32,9 +32,6 @@ def exchanged_code(function: FunctionType, call: Callable[..., Any]) -> Iterator
     finally:
         function.__code__ = code
         calls.clear()  # torch keeps code in stack traces, and Python collects no cycle that has code in it
-
-
-_CALLED = "what is called"
 
 
 def _template(*args: Any, **kwargs: Any) -> Any:

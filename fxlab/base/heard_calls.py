@@ -101,7 +101,10 @@ def heard(
     ``hear``: receives each call, makes it, and returns its result. If it raises something itself, the
     function runs as without it, and ``remarks`` say what is ``lost``.
     """
-    names = _parameters(original)
+    try:
+        names = tuple(inspect.signature(original).parameters)
+    except (TypeError, ValueError):
+        names = ()
 
     def remark(why: str) -> None:
         name = getattr(original, "__qualname__", repr(original))
@@ -125,13 +128,6 @@ def heard(
         return call.result if call.has_run else original(*args, **kwargs)
 
     return run
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return ()
 
 
 class Patches:

@@ -90,12 +90,10 @@ is_from_torch: Callable[[Any], bool] = private_name(
 )
 
 
-def _qualified_name(function: Any) -> str:
-    return f"{function.__module__}.{function.__name__}".replace("torch._ops", "torch.ops")
-
-
 qualified_name: Callable[[Any], str] = private_name(
-    "torch.fx.node._get_qualified_name", _CODE, _qualified_name
+    "torch.fx.node._get_qualified_name",
+    _CODE,
+    lambda function: f"{function.__module__}.{function.__name__}".replace("torch._ops", "torch.ops"),
 )
 can_write_code = _CODE not in MISSING.values()
 """Whether torch has every name that writing the code of graphs needs."""
@@ -129,21 +127,16 @@ allow_saved_hooks: Callable[[], Any] = private_name(
 )
 
 
-class UnknownMode:
+class _UnknownMode:
     """Any mode; no two are equal, so that nothing is remembered under one."""
 
 
-def _unknown_modes() -> list[Any]:
-    return [UnknownMode()]
-
-
+_MODES = "verdicts are not remembered", lambda: [_UnknownMode()]
 function_modes: Callable[[], list[Any]] = private_name(
-    "torch.overrides._get_current_function_mode_stack", "verdicts are not remembered", _unknown_modes
+    "torch.overrides._get_current_function_mode_stack", *_MODES
 )
 dispatch_modes: Callable[[], list[Any]] = private_name(
-    "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
-    "verdicts are not remembered",
-    _unknown_modes,
+    "torch.utils._python_dispatch._get_current_dispatch_mode_stack", *_MODES
 )
 DeviceContext: Any = private_name(
     "torch.utils._device.DeviceContext", "verdicts call torch.set_default_device a mode", ()

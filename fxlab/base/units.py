@@ -47,13 +47,11 @@ def short_count(count: int) -> str:
 
 def counted(count: int, word: str) -> str:
     """Return a count of something: ``1 node``, ``2,000 nodes``, ``2 identities``, ``3 softmaxes``."""
-    return f"{count:,} {word if count == 1 else _plural(word)}"
-
-
-def _plural(word: str) -> str:
+    if count == 1:
+        return f"1 {word}"
     if word.endswith("y") and word[-2:-1] not in _VOWELS:
-        return f"{word[:-1]}ies"
-    return f"{word}{'es' if word.endswith(('s', 'x', 'z', 'ch', 'sh')) else 's'}"
+        return f"{count:,} {word[:-1]}ies"
+    return f"{count:,} {word}{'es' if word.endswith(('s', 'x', 'z', 'ch', 'sh')) else 's'}"
 
 
 def _rounded(value: float, digits: int) -> float:

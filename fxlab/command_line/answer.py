@@ -45,13 +45,7 @@ class Answer:
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters: text that comes from a model must not command a terminal.
-
-    Examples
-    --------
-    >>> print(visible("a name\x1b[2J"))
-    a name\x1b[2J
-    """
+    """Escape control characters: text that comes from a model must not command a terminal."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -20,31 +20,27 @@ def judged(session: Session, has_data: bool) -> tuple[dict[str, Any], dict[str, 
         return {"verdict": None, "reason": "without weights nothing was compared"}, {}, ExitCode.DONE
     with ends_with(ExitCode.NOT_COMPARED, Exception, hint="The outputs were not compared."):
         verdict = session.verdict()
-    facts = facts_of(verdict, verdict.agrees)
-    code = code_of(verdict, verdict.agrees)
+    facts, code = facts_of(verdict, verdict.agrees)
     if code is ExitCode.DIFFERENT:
         facts["different_since"] = _first_that_differs(session).name
     return facts, {"outputs": verdict.table}, code
 
 
-def facts_of(verdict: Verdict, agrees: bool) -> dict[str, Any]:
-    """Return a verdict in a few facts; ``agrees`` is that of the result that it belongs to."""
-    return {
+def facts_of(verdict: Verdict, agrees: bool) -> tuple[dict[str, Any], ExitCode]:
+    """Return a few facts of a verdict, and its exit code; ``agrees`` is that of the result that it is of."""
+    from fxlab.validation import Status
+
+    code = ExitCode.DONE if agrees else ExitCode.DIFFERENT
+    if verdict.status is Status.NOTHING_COMPARED:
+        code = ExitCode.NOT_COMPARED
+    facts = {
         "verdict": str(verdict.status),
         "agrees": agrees,
         "ratio": verdict.ratio,
         "reason": verdict.reason,
         "compared_elements": verdict.compared,
     }
-
-
-def code_of(verdict: Verdict, agrees: bool) -> ExitCode:
-    """Return the exit code of a verdict."""
-    from fxlab.validation import Status
-
-    if verdict.status is Status.NOTHING_COMPARED:
-        return ExitCode.NOT_COMPARED
-    return ExitCode.DONE if agrees else ExitCode.DIFFERENT
+    return facts, code
 
 
 def of_graphs(session: Session, words: str) -> dict[str, Any]:
@@ -62,14 +58,6 @@ def pass_table(session: Session) -> pd.DataFrame:
 
     rows = [(p.name, str(session.changes(p)), _refused(session, p)) for p in session.applied]
     return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
-
-
-def write_page(session: Session, path: str, title: str = "") -> None:
-    """Write the session as one HTML file."""
-    from fxlab.html_report import report
-
-    with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
-        report(session, path=path, title=title)
 
 
 def _first_that_differs(session: Session) -> Transformation:

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,25 +51,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0], options)}")
     if options.command == "compile":
         options.arguments += of_script
+    told = options.traceback
     try:
-        with _warnings_of(options):
+        # A script that is run hears its warnings as it does without fxlab.
+        is_script = options.command == "compile"
+        with nullcontext() if is_script else plain_warnings(verbose=options.verbose):
             answer, code = _command(options.command)(options)
         _write(answer, options)
         return code
     except KeyboardInterrupt as error:
-        return _failed("interrupted", ExitCode.INTERRUPTED, error if options.traceback else None)
+        return _failed("interrupted", ExitCode.INTERRUPTED, told and error)
     except SystemExit as end:  # of a model's or pass's code, whose status would be taken for the answer
         words = 'this code ends Python, so there is no answer. Keep it under `if __name__ == "__main__"`.'
-        told = end if options.traceback else None
-        return _failed(f"{placed_words(end)}: {words}", ExitCode.BAD_USAGE, told)
+        return _failed(f"{placed_words(end)}: {words}", ExitCode.BAD_USAGE, told and end)
     except CommandError as error:
         # Its own words are the last line in any case.
-        cause = (error.__cause__ or error) if options.traceback else None
-        return _failed(str(error), error.code, cause)
+        return _failed(str(error), error.code, told and (error.__cause__ or error))
     except Exception as error:
         words = f"{type(error).__name__}: {error}".strip()
-        cause = error if options.traceback else None
-        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, cause)
+        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, told and error)
 
 
 COMMANDS = ("trace", "report", "check", "compare", "compile", "doctor")
@@ -168,16 +168,11 @@ def _write(answer: Answer | str, options: argparse.Namespace) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(words: str, code: ExitCode, told: BaseException | None) -> int:
-    if told is not None:
+def _failed(words: str, code: ExitCode, told: BaseException | bool) -> int:
+    if isinstance(told, BaseException):
         traceback.print_exception(told)
     print(visible(f"fxlab: {words}"), file=sys.stderr)
     return code
-
-
-def _warnings_of(options: argparse.Namespace) -> AbstractContextManager[None]:
-    # A script that is run hears its warnings as it does without fxlab.
-    return nullcontext() if options.command == "compile" else plain_warnings(verbose=options.verbose)
 
 
 def _with_script_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SIZES = re.compile(r"\d+(x\d+)*(,\d+(x\d+)*)*")
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
+_CHANGES = ("dtype", "device", "meta", "random_weights")
+"""Options that would change the contents of a file."""
 _MAY_RUN_CODE = (
     "{path}: loading {kind} can run code that the file brings ({why}). If you trust where it comes from, "
     "give --trust."
@@ -60,17 +62,13 @@ class Source:
 
 def loaded(options: argparse.Namespace) -> Source:
     """Return the model that ``options.model`` names; ``CommandError`` if there is none."""
-    return _loader(options)(Path(options.model), options)
-
-
-def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], Source]:
     path = Path(options.model)
     if is_named_in_code(options.model) and not path.exists():
-        return _of_python
+        return _of_python(options)
     if path.suffix == ".pt2" and path.is_file():
-        return _exported_program
+        return _exported_program(path, options)
     if path.suffix in _PICKLES and path.is_file():
-        return _pickled
+        return _pickled(path, options)
     if path.is_dir() and not (path / "config.json").is_file():
         raise CommandError(f"{path}: there is no config.json in this directory.")
     if path.is_file() and path.suffix != ".json":
@@ -81,7 +79,7 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
     is_file_name = path.suffix in (".json", ".pt2", ".py", *_PICKLES)
     if not path.exists() and (is_file_name or not _HUB_NAME.fullmatch(options.model)):
         raise CommandError(f"{path}: there is no such file or directory.")
-    return _of_transformers
+    return _of_transformers(path, options)
 
 
 def given_inputs(
@@ -148,12 +146,7 @@ def given_batches(path: Path, device: torch.device) -> Any:
     return batches
 
 
-def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
-    """Refuse options that would change the contents of a file."""
-    _refuse(f"{kind} is taken as it is", options, "dtype", "device", "meta", "random_weights")
-
-
-def _of_python(path: Path, options: argparse.Namespace) -> Source:
+def _of_python(options: argparse.Namespace) -> Source:
     import torch
 
     from fxlab.front_desk.sources import source_made
@@ -175,7 +168,7 @@ def _exported_program(path: Path, options: argparse.Namespace) -> Source:
     from fxlab.tracing.exported.saved_program import MayRunCodeError, load_program
 
     kind = "an exported program"
-    _refuse_changes(kind, options)
+    _refuse(f"{kind} is taken as it is", options, *_CHANGES)
     try:
         program = load_program(path, trusted=options.trust)
     except MayRunCodeError as error:
@@ -194,7 +187,7 @@ def _pickled(path: Path, options: argparse.Namespace) -> Source:
     if not options.trust:
         why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
         raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
-    _refuse_changes("a pickled module", options)
+    _refuse("a pickled module is taken as it is", options, *_CHANGES)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
         try:
             model = torch.load(path, weights_only=False)
@@ -245,7 +238,7 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
         raise CommandError(f"--architecture: transformers has no model class {options.architecture!r}.")
     if options.attention:
         config._attn_implementation = options.attention
-    device, dtype, warning = device_of(options), _dtype_of(options), ""
+    device, warning, more = device_of(options), "", ""
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
         if options.meta:
             with torch.device("meta"):
@@ -253,8 +246,7 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
         elif options.random_weights or (is_local and not has_weights(path)):
             model, more = built(cls, config, options.seed), f", random weights (seed {options.seed})"
         else:
-            model, warning = pretrained(cls, options.model, config, dtype)
-            more = ""
+            model, warning = pretrained(cls, options.model, config, _dtype_of(options))
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
     return Source(_as_asked(model, options, device), f"{type(model).__name__}, {options.model}{more}")

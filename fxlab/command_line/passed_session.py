@@ -63,21 +63,17 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
     if words is None:
         return passes, []
     names = [word.strip() for word in words.split(",")]
-    own = [_in_code(name) for name in names if is_named_in_code(name)]
+    own = []
+    for name in filter(is_named_in_code, names):
+        with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError, hint=f"(--passes {name})"):
+            own.append(as_pass(made_in_code(name, 0, calls=False), "--passes"))
     known = ",".join(name for name in names if not is_named_in_code(name))
     chosen = [] if own and not known else chosen_names(known, [str(pass_.name) for pass_ in passes])
     return [*passes, *own], [*chosen, *(str(pass_.name) for pass_ in own)]
 
 
-def _in_code(name: str) -> Transformation:
-    with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError, hint=f"(--passes {name})"):
-        return as_pass(made_in_code(name, 0, calls=False), "--passes")
-
-
 def session_with_passes(
-    options: argparse.Namespace,
-    progress: Progress,
-    chosen: tuple[list[Transformation], list[str]],
+    options: argparse.Namespace, progress: Progress, chosen: tuple[list[Transformation], list[str]]
 ) -> tuple[Session, Source]:
     """Load and trace the model of a command, and apply the passes."""
     with progress.step("load"):
@@ -91,26 +87,18 @@ def session_with_passes(
     return session, source
 
 
-ALL = "all"
-
-
 def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     """Return the names of the passes in a list, separated by commas, in the order of application.
 
     ``words``: exact names; ``all`` for every pass. ``offered``: the names on offer, in that order. Raises
     CommandError if there is no word, or one that is no name.
-
-    Examples
-    --------
-    >>> chosen_names("fuse-attention,merge-linears", ["merge-linears", "fuse-attention", "fuse-gelu"])
-    ['merge-linears', 'fuse-attention']
     """
-    if words.strip() == ALL:
+    if words.strip() == "all":
         return [*offered]
     given = {word.strip() for word in words.split(",") if word.strip()}
     if not given:
         raise CommandError(
-            f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
+            f"--passes: expected names of passes or `all`, got {words!r}. Leave it out for none."
         )
     for word in sorted(given - {*offered}):
         near = get_close_matches(word, offered, n=1, cutoff=0.5) or [n for n in offered if word in n]

@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -26,14 +25,13 @@ class Progress:
         self._verbose = verbose
         # With None, tqdm shows a bar on a terminal only.
         hidden = True if verbose else None
-        self._bar = tqdm(total=steps, disable=hidden, leave=False, file=sys.stderr, bar_format=_FORMAT)
+        form = "{desc} {bar:30} {n_fmt}/{total_fmt} [{elapsed}]"
+        self._bar = tqdm(total=steps, disable=hidden, leave=False, file=sys.stderr, bar_format=form)
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.close()
 
     @contextmanager
@@ -45,9 +43,6 @@ class Progress:
         self._bar.update()
         if self._verbose:
             print(f"{words}: {with_unit(time.perf_counter() - started, 's')}", file=sys.stderr)
-
-
-_FORMAT = "{desc} {bar:30} {n_fmt}/{total_fmt} [{elapsed}]"
 
 
 @contextmanager

@@ -117,8 +117,6 @@ def compile_session(
     if not compiler.frames:
         why = compiler.first.recorder.story.why_no_graph() or "Does it compute anything with torch?"
         raise ValueError(f"model: Dynamo has captured no graph of it. {why}")
-    graphs = {
-        name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
-    }
-    linked(graphs, tuple(compiler.remarks))
+    graphs = {name: CompileSession(stack) for name, stack in stacks_of(compiler).items()}
+    linked(graphs, compiler.remarks)
     return next(iter(graphs.values()))

@@ -45,13 +45,7 @@ class CompilerPass(Transformation):
         return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Return the stage that the compiler makes of a stage.
-
-        Raises
-        ------
-        ValueError
-            If the graph is no stage of a compile.
-        """
+        """Return the stage that the compiler makes of a stage; ValueError for another graph."""
         stack, entries = _above(self, graph_module)
         module, step = stack.stage(entries)
         signature = self.signature
@@ -59,20 +53,19 @@ class CompilerPass(Transformation):
         # the changes of the passes after it.
         border = CompilerPass(BORDER).signature
         below = {node.name: node for node in graph_module.graph.nodes}
-        changed = set()
+        changed: dict[str, bool] = {}  # the names of calls, and whether only what they read is another
         for node in module.graph.nodes:
             old = below.get(node.name)
-            if old is not None and _is_same(old, node):
-                if kept := set(marks(old)) - {border}:
+            before, after = NodeState.of(old) if old is not None else None, NodeState.of(node)
+            is_same_call = before is not None and before.is_same_call(after)
+            if before is not None and is_same_call and before.inputs == after.inputs:
+                if kept := set(marks(below[node.name])) - {border}:
                     node.meta[MARKS] = kept
             elif node.op.startswith("call"):
-                changed.add(node.name)
+                changed[node.name] = is_same_call
         for node in module.graph.nodes:
-            old = below.get(node.name)
-            is_rewired = old is not None and NodeState.of(old).is_same_call(NodeState.of(node))
-            if node.name in changed and not (
-                is_rewired and any(value.name in changed for value in node.all_input_nodes)
-            ):
+            is_rewired = changed.get(node.name) and any(v.name in changed for v in node.all_input_nodes)
+            if node.name in changed and not is_rewired:
                 add_mark(node, signature)
         journal = Journal.of(graph_module).__copy__()
         if step is not None:
@@ -119,13 +112,7 @@ class CodePass(Transformation):
     copies_on_write = makes_new_module = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Generate code for a stage, and return a graph that calls it.
-
-        Raises
-        ------
-        ValueError
-            If the graph is no stage of a compile, or another pass has changed it, or there is no compiler.
-        """
+        """Generate code for a stage, and return a graph that calls it; ValueError for another graph."""
         below = _stage_below(self, graph_module)
         stage, _ = below.stack.stage(below.entries)
         if State(stage).words != State(graph_module).words:
@@ -227,8 +214,3 @@ def _records(
         if match.is_applied:
             made, gone = (stack.names_of(step.after, nodes) for nodes in (match.made, match.erased))
             yield record(names, made, gone)
-
-
-def _is_same(old: object, new: object) -> bool:
-    before, after = NodeState.of(old), NodeState.of(new)  # type: ignore[arg-type]
-    return before.is_same_call(after) and before.inputs == after.inputs

@@ -99,7 +99,7 @@ class _Around:
                     self._listener.aliased_later(_outputs_aliased_later())
             result = call()
             if self._is_heard:
-                self._listener.end_phase(phase, graph_module if result is None else result)
+                self._listener.note_between(graph_module if result is None else result)
             return result
         finally:
             self._phases -= 1
@@ -109,16 +109,18 @@ class _Around:
         observer, function = call.given(0), call.given(1)
         name = pass_name(attribute_of(observer, "passname"), function)
         with self._one_pass(name, attribute_of(observer, "gm")) as may_run:
-            call.give(1, _as_it_is_now(function))
+            # The method of a pass of patterns as it is patched now; it may have been taken before.
+            owner: Any = getattr(function, "__self__", None)
+            if hasattr(owner, "patterns") and getattr(function, "__name__", "") == "apply":
+                call.give(1, owner.apply)
             return call() if may_run else None
 
     def pattern_pass(self, call: Call) -> Any:
         """Hear of a pass of patterns."""
         patterns, graph = call.given(0), call.given(1, (Graph, GraphModule))
         graph_module: Any = graph.owning_module if isinstance(graph, Graph) else graph
-        with self._one_pass(
-            getattr(patterns, "pass_name", None) or "pattern_matcher", graph_module
-        ) as may_run:
+        name = getattr(patterns, "pass_name", None) or "pattern_matcher"
+        with self._one_pass(name, graph_module) as may_run:
             return call() if may_run else 0
 
     def entered_pass(self, call: Call) -> Any:
@@ -186,10 +188,3 @@ def pass_name(name: str, function: Any) -> str:
     else:
         own = getattr(function, "__name__", type(function).__name__)
     return name if own == "<lambda>" else str(own)
-
-
-def _as_it_is_now(function: Any) -> Any:
-    """Return the method of a pass of patterns as it is patched now; it may have been taken before."""
-    owner: Any = getattr(function, "__self__", None)
-    is_apply = hasattr(owner, "patterns") and getattr(function, "__name__", "") == "apply"
-    return owner.apply if is_apply else function

@@ -242,12 +242,12 @@ def checked_session(value: Any) -> SessionLike:
 
 
 def compared_models(
-    original: Model, transformed: Model, inputs: Any, names: tuple[str, str] = ("reference", "candidate")
+    original: Model, transformed: Model, inputs: Any
 ) -> tuple[torch.nn.Module, torch.nn.Module, Any]:
     """Return the two modules of a comparison, and the inputs to compare on."""
-    before, after = (source_of(each, name) for each, name in zip((original, transformed), names, strict=True))
+    before, after = source_of(original, "reference"), source_of(transformed, "candidate")
     given = inputs_of(after, inputs_of(before, given_inputs(inputs)))
-    return module_of(before, names[0]), module_of(after, names[1]), given
+    return module_of(before, "reference"), module_of(after, "candidate"), given
 
 
 def resolved(model: Any, name: str) -> SessionLike | Source:

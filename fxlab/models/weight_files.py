@@ -63,7 +63,8 @@ def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torc
             "weights: the model has weights already. Make it without: with torch.device('meta'): model = ..."
         )
     in_files = tensors_at(Path(path))
-    found = _as_pretrained(model, in_files, Path(path)) if _is_of_transformers(model) else in_files
+    pretrained: Any = getattr(sys.modules.get("transformers"), "PreTrainedModel", ())
+    found = _as_pretrained(model, in_files, Path(path)) if isinstance(model, pretrained) else in_files
     # Tied weights are one tensor in the model, and so they are here. A file may have it under one of its
     # names; if it has several, the last counts, as in load_state_dict.
     named = {id(tensor): name for name, tensor in held.items() if name in found}
@@ -239,11 +240,6 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _is_of_transformers(model: nn.Module) -> bool:
-    transformers: Any = sys.modules.get("transformers")
-    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
-
-
 def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
     """Return weights by a model's names, as ``from_pretrained`` renames, converts, ties and computes them."""
     try:
@@ -290,14 +286,9 @@ def _check(
     if missing := [name for name, tensor in held.items() if id(tensor) not in named]:
         stored = model.state_dict()
         computed = [name for name in missing if name not in stored]
-        raise ValueError(
-            f"weights: {path} has no {listed(missing)}. It has: {listed(sorted(found))}."
-            + (
-                f" No file has buffers with persistent=False: give the model tensors for {listed(computed)}."
-                if computed
-                else ""
-            )
-        )
+        more = f" No file has buffers with persistent=False: give the model tensors for {listed(computed)}."
+        words = f"weights: {path} has no {listed(missing)}. It has: {listed(sorted(found))}."
+        raise ValueError(words + more * bool(computed))
     for name, tensor in held.items():
         value = found.get(name, tensor)
         if value.shape != tensor.shape:

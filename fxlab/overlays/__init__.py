@@ -1,11 +1,4 @@
-"""Values by which a graph is coloured: costs, errors, dtypes, or anybody's own.
-
->>> import pandas as pd
->>> from fxlab.overlays import from_table
->>> (overlay,) = from_table(pd.Series({"a": 1, "b": 2}, name="rank"))
->>> overlay.title, overlay.of(["a", "b"])
-('rank', 3.0)
-"""
+"""Values by which a graph is coloured: costs, errors, dtypes, or anybody's own."""
 
 from typing import TYPE_CHECKING
 

@@ -95,12 +95,7 @@ class Overlay:
     def of(self, names: Iterable[str], path: str = "") -> Value | None:
         """Return the value of a box that draws some nodes; ``None`` if none of them has one.
 
-        Parameters
-        ----------
-        names
-            The nodes.
-        path
-            The module that these are, if they are one; its own value goes before those of its nodes.
+        ``path``: the module that these are, if they are one; its own value goes before those of its nodes.
         """
         if path in self.values:
             return self.values[path]

@@ -200,12 +200,9 @@ def _kept_until(subject: Subject) -> Overlay:
     return Overlay("kept-until", values, title="Kept for (nodes)", combine="max", labels=labels)
 
 
-def _has_both_passes(graph_module: fx.GraphModule) -> bool:
-    return any(map(is_backward, graph_module.graph.nodes))
-
-
-def _is_spread(graph_module: fx.GraphModule) -> bool:
-    return any(map(known_placement, graph_module.graph.nodes))
+def _has_any(is_one: Callable[[fx.Node], object]) -> Callable[[fx.GraphModule], bool]:
+    """Tell whether a graph has a node of some kind."""
+    return lambda graph_module: any(map(is_one, graph_module.graph.nodes))
 
 
 SOURCES: tuple[Source, ...] = (
@@ -225,9 +222,9 @@ SOURCES: tuple[Source, ...] = (
     Source("non-finite", "NaN and infinity", _non_finite),
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
     Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
-    Source("placements", "Placements", _placements, runs=False, is_made_of=_is_spread),
+    Source("placements", "Placements", _placements, runs=False, is_made_of=_has_any(known_placement)),
     # Of a training step: how long values of the forward pass are kept for the backward pass.
-    Source("kept-until", "Kept until", _kept_until, runs=False, is_made_of=_has_both_passes),
+    Source("kept-until", "Kept until", _kept_until, runs=False, is_made_of=_has_any(is_backward)),
 )
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a step: parameters, buffers and a batch, as tensors with names."""
+"""A batch as arguments of a step: tensors with names, divided between the model and its loss."""
 
 from __future__ import annotations
 
@@ -41,17 +41,11 @@ class Batch:
     ) -> Batch:
         """Take inputs of a model and its loss apart; TypeError or ValueError if they are no inputs."""
         args, kwargs = (call_arguments if copied else given_arguments)(inputs)
-        given: Any = inputs
-        if isinstance(inputs, Mapping):
-            given = kwargs
-        elif isinstance(inputs, tuple | list):
-            given = args
-        else:
-            given = args[0]
-        leaves, structure = pytree.tree_flatten(given)
+        is_tensor, is_named = isinstance(inputs, torch.Tensor), isinstance(inputs, Mapping)
+        leaves, structure = pytree.tree_flatten(kwargs if is_named else args[0] if is_tensor else args)
         numbered = pytree.tree_unflatten(range(len(leaves)), structure)
-        own = isinstance(inputs, Mapping)
-        by_name = numbered if own else _by_name(model, _as_tuple(inputs, numbered), loss)
+        parts = (numbered,) if is_tensor else numbered
+        by_name = numbered if is_named else _by_name(model, tuple(parts), loss)
         paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
         tensors = {
             at: leaf.detach().requires_grad_(leaf.requires_grad)  # a model may derive its output by it
@@ -70,10 +64,6 @@ class Batch:
         rest = iter(tensors)
         leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         return pytree.tree_unflatten(leaves, self.structure)
-
-
-def _as_tuple(inputs: Inputs, numbered: Any) -> tuple[Any, ...]:
-    return (numbered,) if isinstance(inputs, torch.Tensor) else tuple(numbered)
 
 
 def _path(path: tuple[Any, ...]) -> str:

@@ -64,13 +64,7 @@ def hooks_of(model: nn.Module) -> dict[str, tuple[Callable[..., Any], ...]]:
 
 
 class Forward:
-    """The computation of the loss and the gradients by a twin of the model, on given tensors.
-
-    Attributes
-    ----------
-    drawn : dict of str to None
-        The random number generators of Python that runs have drawn from.
-    """
+    """The computation of the loss and the gradients by a twin of the model, on given tensors."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -79,6 +73,7 @@ class Forward:
         # A loss that reads the model, such as one with weight decay, must read the twin.
         self.model, self._loss, self._twin = twin.model, twin.of(loss), twin
         self.drawn: dict[str, None] = {}
+        """The random number generators of Python that runs have drawn from."""
         self._hooks = {name: tuple(map(twin.of, hooks)) for name, hooks in hooks_of(model).items()}
         self.sharding = sharding.of_twin(twin)
 
@@ -92,7 +87,7 @@ class Forward:
         """Return the loss, the gradients of parameters that it depends on, and the new buffers."""
         buffers = {name: self.sharding.buffer(value) for name, value in buffers.items()}
         asked = {name: value for name, value in parameters.items() if value.requires_grad}
-        whole = _Whole(self.model, self._loss, list(asked.values()), self.sharding, places)
+        whole = _Whole(self, self._loss, list(asked.values()), places)
         with (
             torch.enable_grad(),
             # Modes that record act on this thread alone, so the backward pass must run in it.
@@ -124,25 +119,25 @@ class _Whole(nn.Module):
 
     def __init__(
         self,
-        model: nn.Module,
+        forward: Forward,
         loss: Callable[..., Any] | None,
         asked: Sequence[torch.Tensor],
-        sharding: Sharding,
         places: Places | None,
     ) -> None:
         super().__init__()
-        self.model, self._loss, self._asked, self._places = model, loss, asked, places
-        self._sharding = sharding
+        self.model, self._loss, self._asked, self._places = forward.model, loss, asked, places
+        self._sharding = forward.sharding
 
     def forward(self, given: Any) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
         places = self._places
         with nullcontext() if places is None else places.modules_of(self.model), self._sharding.gathering():
             output, beside = called(self.model, self._loss, given)
+            box: AbstractContextManager[None] = nullcontext()
             if places is not None and self._loss is None:
                 places.rest_is(LOSS)
-            box: AbstractContextManager[None] = nullcontext()
-            if places is not None and self._loss is not None:
-                box = places.inside(LOSS, _name_of(self._loss))
+            elif places is not None:
+                name = str(getattr(self._loss, "__name__", type(self._loss).__name__)).strip("<>")
+                box = places.inside(LOSS, name)
             with box:
                 loss = whole_of(loss_of(self._loss, output, beside))
             with autocast_set():
@@ -163,10 +158,6 @@ def _accumulated(loss: torch.Tensor, asked: Sequence[torch.Tensor]) -> list[torc
     for tensor in asked:
         tensor.grad = None
     return found
-
-
-def _name_of(loss: Callable[..., Any]) -> str:
-    return str(getattr(loss, "__name__", type(loss).__name__)).strip("<>")
 
 
 def record_forward_backward(forward: Forward, model: nn.Module, batch: Batch) -> RecordedPasses:
@@ -191,7 +182,7 @@ def record_forward_backward(forward: Forward, model: nn.Module, batch: Batch) ->
     # The schemas of some operators do not declare their writes of running statistics.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
     # The tensors by which torch functionalizes writes cannot hold tensors of several ranks.
-    is_spread = forward.sharding.has_layouts
+    is_spread = bool(forward.sharding.layouts)
     try:
         with torch_private.one_fake_mode():
             module = _made(step if is_spread else functional(step), given)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,13 +28,11 @@ class _Held:
 
     step: fx.GraphModule
     record: StepRecord
-    inputs: dict[str, StepInput] = field(default_factory=dict)
     transformed: tuple[object, fx.GraphModule] | None = None
 
     def __post_init__(self) -> None:
-        self.inputs = {
-            str(node.target): node.meta["desc"] for node in self.step.graph.find_nodes(op="placeholder")
-        }
+        nodes = self.step.graph.find_nodes(op="placeholder")
+        self.inputs: dict[str, StepInput] = {str(node.target): node.meta["desc"] for node in nodes}
 
 
 class StepLoop:
@@ -44,14 +42,7 @@ class StepLoop:
     and what the Python of the model and the loss reads. For others the step is traced again on demand, and
     gets the same passes.
 
-    Parameters
-    ----------
-    step
-        The step as it was traced.
-    passes
-        Returns the passes that are on.
-    check
-        Whether a transformed graph is used only if its verdict on the first batch is good.
+    ``step``: as it was traced. ``passes``: returns those that are on. ``check``: as for ``as_step``.
     """
 
     def __init__(
@@ -65,23 +56,15 @@ class StepLoop:
             )
         self._record, self._passes, self._check = record, passes, check
         self._held: dict[object, list[_Held]] = {}
-        self._traced = 0
+        self.graphs = 0
+        """The number of graphs that were traced."""
         self._hold(step, record)
 
     def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
         """Train on one batch: new values are written into model and optimizer.
 
-        Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does.
-
-        Parameters
-        ----------
-        inputs, *more
-            As for :func:`fxlab.trace_step`.
-
-        Returns
-        -------
-        torch.Tensor
-            The loss.
+        Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does. Takes
+        what :func:`fxlab.trace_step` does, and returns the loss.
         """
         model, optimizer = self._record.model, self._record.optimizer
         inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more) if more else inputs
@@ -110,7 +93,7 @@ class StepLoop:
             raise ValueError(words_of_counted(record.counted))
         held = _Held(step, record)
         self._held.setdefault(record.key, []).append(held)
-        self._traced += 1
+        self.graphs += 1
         return held
 
     @property
@@ -122,11 +105,6 @@ class StepLoop:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer, if it has one."""
         return self._record.optimizer
-
-    @property
-    def graphs(self) -> int:
-        """The number of graphs that were traced."""
-        return self._traced
 
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)
@@ -154,25 +132,21 @@ class StepLoop:
     def _transformed(self, held: _Held, values: Mapping[str, torch.Tensor]) -> fx.GraphModule:
         passes = self._passes()
         signatures = tuple(pass_.signature for pass_ in passes)
-        if held.transformed is None or held.transformed[0] != signatures:
-            held.transformed = signatures, self._made(held.step, passes, values)
-        return held.transformed[1]
-
-    def _made(
-        self, step: fx.GraphModule, passes: tuple[Transformation, ...], values: Mapping[str, torch.Tensor]
-    ) -> fx.GraphModule:
-        graph = step
+        if held.transformed is not None and held.transformed[0] == signatures:
+            return held.transformed[1]
+        graph = held.step
         for pass_ in passes:
             graph = pass_(share_tensors_copy(graph))
         if self._check and passes:
             try:
-                found = verdict(step, graph, dict(values))
+                found = verdict(held.step, graph, dict(values))
                 why = None if found else f"as it is another one with them: {found.reason}"
             except ValueError as error:  # it decides on random numbers, and a verdict draws its own
                 why = f"as they cannot be judged: {error}"
             if why is not None:
-                warnings.warn(f"The step runs without passes, {why}", RuntimeWarning, stacklevel=5)
-                return step
+                warnings.warn(f"The step runs without passes, {why}", RuntimeWarning, stacklevel=4)
+                graph = held.step
+        held.transformed = signatures, graph
         return graph
 
     def _write(
@@ -255,9 +229,7 @@ def as_step(session: SessionLike, *, check: bool = True) -> StepLoop:
     >>> import fxlab
     >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> step = fxlab.trace_step(
-    ...     model, x, loss=lambda output: output.square().mean(), optimizer=optimizer
-    ... )
+    >>> step = fxlab.trace_step(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer)
     >>> session = fxlab.Session(step)
     >>> _ = session.apply("eliminate-common-subexpressions")
     >>> train = fxlab.steps.as_step(session)

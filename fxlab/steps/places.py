@@ -75,10 +75,8 @@ class Places:
         """Put the model's own nodes since the last call of a module into a box."""
         for node in self._since_last_module:
             node.meta["nn_module_stack"] = {**node.meta["nn_module_stack"], name: (name, "")}
-        place = next(
-            (at for at in reversed(range(len(self._stacks))) if list(self._stacks[at]) == [""]), None
-        )
-        if place is not None and self._since_last_module:
+        places = (at for at in reversed(range(len(self._stacks))) if list(self._stacks[at]) == [""])
+        if self._since_last_module and (place := next(places, None)) is not None:
             self._stacks[place] = {**self._stacks[place], name: (name, "")}
 
     @contextmanager
@@ -153,10 +151,8 @@ class Places:
     def _enter(self, stack: _Stack) -> None:
         self._place_new_nodes()
         self._stack = stack
-        if not self._is_backward:
-            self._note()
-
-    def _note(self) -> None:
+        if self._is_backward:
+            return
         number = torch_private.get_sequence_nr()
         if self._numbers and self._numbers[-1] == number:
             self._stacks[-1] = self._stack
@@ -219,7 +215,8 @@ def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name
     for node in inputs:
         owner = node.meta["desc"].owner
         if node.meta["desc"].kind == "parameter":
-            stacks[owner] = _stack_of_reader(node)
+            read = (user.meta.get("nn_module_stack") for user in node.users)
+            stacks[owner] = next(filter(None, read), {})
         around[node] = stacks.get(owner) if owner else None
     for node in nodes:
         around[node] = _same(around.get(read) for read in node.all_input_nodes)
@@ -235,11 +232,6 @@ def _same(stacks: Iterable[_Stack | None]) -> _Stack | None:
     """Return the one stack of all known ones; ``None`` if they differ."""
     found = [stack for stack in stacks if stack is not None]
     return found[0] if found and all(stack == found[0] for stack in found) else None
-
-
-def _stack_of_reader(parameter: fx.Node) -> _Stack:
-    stacks = (user.meta.get("nn_module_stack") for user in parameter.users)
-    return next((stack for stack in stacks if stack), {})
 
 
 def with_places(module: fx.GraphModule) -> Callable[..., Any]:

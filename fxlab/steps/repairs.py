@@ -149,11 +149,10 @@ def refuse_writes(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if operator_of(node) is not None and written_arguments(node):
             place = ": ".join(filter(None, line_of(node)))
-            raise _written_elsewhere(place and f"(at {place})")
+            raise _written_elsewhere(place and f" (at {place})")
 
 
-def _written_elsewhere(place: str) -> TraceError:
-    where = f" {place}" if place else ""
+def _written_elsewhere(where: str) -> TraceError:
     return TraceError(
         f"The step writes into a tensor that is no input of it{where}, and the next one would go on from "
         "there. Make it a buffer of the model (register_buffer), or a tensor in the state of the optimizer."
@@ -170,7 +169,7 @@ def functional(function: Callable[..., Any]) -> Callable[..., Any]:
                 result = function(*wrapped)
         except RuntimeError as error:
             if "mutating a non-functional tensor" in str(error):
-                raise _written_elsewhere(place_of(error)) from error
+                raise _written_elsewhere(f" {place_of(error)}".rstrip()) from error
             raise
         return pytree.tree_map(_unwrapped, result)
 

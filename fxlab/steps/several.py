@@ -48,22 +48,6 @@ class StepsCompared(Judged):
         return f"{before}step {self.first} gives another {self.differing[0]}{others}"
 
 
-def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inputs]) -> StepsCompared:
-    """Train by two loops on the same batches, compare after each step, and restore the state."""
-    if any(parameter.is_meta for parameter in plain.model.parameters()):
-        raise ValueError(
-            "model: expected parameters with numbers, by which steps are compared, got some on the meta "
-            "device. Load its weights, as by to_empty and load_state_dict."
-        )
-    expected, tensors = [*_digests(plain, batches)], 0
-    for number, (known, found) in enumerate(zip(expected, _digests(transformed, batches), strict=True), 1):
-        tensors = len(known)
-        if known != found:
-            names = (name for name in (*known, *found) if known.get(name) != found.get(name))
-            return StepsCompared(len(batches), tensors, number, tuple(dict.fromkeys(names)))
-    return StepsCompared(len(batches), tensors)
-
-
 def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, bytes]]:
     """Yield digests of the bits of all tensors after each step."""
     gradients = gradients_kept(loop.model.parameters())
@@ -141,4 +125,16 @@ def compare_steps(session: SessionLike, batches: Sequence[Inputs]) -> StepsCompa
         raise ValueError("batches: expected a batch for each step, got none.")
     session = checked_session(session)
     plain = StepLoop(session.original, tuple, check=False)
-    return compared_steps(plain, StepLoop(session.original, lambda: session.applied, check=False), given)
+    transformed = StepLoop(session.original, lambda: session.applied, check=False)
+    if any(parameter.is_meta for parameter in plain.model.parameters()):
+        raise ValueError(
+            "model: expected parameters with numbers, by which steps are compared, got some on the meta "
+            "device. Load its weights, as by to_empty and load_state_dict."
+        )
+    expected, tensors = [*_digests(plain, given)], 0
+    for number, (known, found) in enumerate(zip(expected, _digests(transformed, given), strict=True), 1):
+        tensors = len(known)
+        if known != found:
+            names = (name for name in (*known, *found) if known.get(name) != found.get(name))
+            return StepsCompared(len(given), tensors, number, tuple(dict.fromkeys(names)))
+    return StepsCompared(len(given), tensors)

@@ -41,20 +41,15 @@ class Sharding:
         }
         self._units = fsdp_units(model)
         self._replicas = replicas_of(model)
-        self._gathered = {
-            (id(module), name): parameter
-            for unit in self._units
-            for parameter in unit.parameters
-            for module, name in parameter.places
-        }
+        parameters = [parameter for unit in self._units for parameter in unit.parameters]
+        gathered = {(id(module), name) for each in parameters for module, name in each.places}
         by_name = {
             f"{path}.{name}" if path else name: (id(module), name)
             for path, module in model.named_modules()
             for name in module._parameters
         }
-        self._of_fsdp = {name for name, key in by_name.items() if key in self._gathered}
-        spread = {name: key for name, key in by_name.items() if name in self._of_fsdp}
-        self._by_place = {key: self.layouts[name] for name, key in spread.items()}
+        self._of_fsdp = {name for name, key in by_name.items() if key in gathered}
+        self._by_place = {by_name[name]: self.layouts[name] for name in self._of_fsdp}
 
     def of_twin(self, twin: Twin) -> Sharding:
         """Return this for the model's twin, without its hooks for communication."""
@@ -65,11 +60,6 @@ class Sharding:
             # DistributedDataParallel.forward would synchronize through its reducer.
             vars(twin.model)["forward"] = twin.known(self._replicas.module)
         return self
-
-    @property
-    def has_layouts(self) -> bool:
-        """Whether a step works on tensors that stand for several ranks."""
-        return bool(self.layouts)
 
     def held(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """Return the model's tensor for the part of it on this rank."""
@@ -153,20 +143,17 @@ class _Gathering:
 
     def _casts(self, module: nn.Module, unit: FsdpUnit) -> list[Any]:
         handles: list[Any] = []
-        if (given := unit.input_dtype) is not None:
-            handles.append(
-                module.register_forward_pre_hook(
-                    lambda _, args, kwargs: pytree.tree_map(partial(_cast, given), (args, kwargs)),
-                    with_kwargs=True,
-                    prepend=True,
-                )
-            )
-        if (returned := unit.output_dtype) is not None:
-            handles.append(
-                module.register_forward_hook(
-                    lambda _, args, output: pytree.tree_map(partial(_cast, returned), output)
-                )
-            )
+
+        def cast_inputs(_: object, *args_and_kwargs: Any) -> Any:
+            return pytree.tree_map(partial(_cast, unit.input_dtype), args_and_kwargs)
+
+        def cast_output(_: object, args: object, output: Any) -> Any:
+            return pytree.tree_map(partial(_cast, unit.output_dtype), output)
+
+        if unit.input_dtype is not None:
+            handles.append(module.register_forward_pre_hook(cast_inputs, with_kwargs=True, prepend=True))
+        if unit.output_dtype is not None:
+            handles.append(module.register_forward_hook(cast_output))
         return handles
 
     def _read(self, module: nn.Module, *, name: str, parameter: FsdpParameter) -> torch.Tensor:
@@ -254,6 +241,6 @@ class _Gather(torch.autograd.Function):
         return part.to(dtype), None, None
 
 
-def _cast(dtype: torch.dtype, value: Any) -> Any:
+def _cast(dtype: torch.dtype | None, value: Any) -> Any:
     is_floating = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(dtype) if is_floating else value

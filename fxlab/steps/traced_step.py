@@ -130,10 +130,7 @@ def trace_step(
 
 
 def recorded_step(
-    model: nn.Module,
-    inputs: Inputs,
-    loss: Callable[..., Any] | None,
-    optimizer: torch.optim.Optimizer | None,
+    model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
     with interrupts_noted() as interrupted, torch.inference_mode(False):
@@ -149,10 +146,7 @@ def recorded_step(
 
 
 def _recorded_step(
-    model: nn.Module,
-    inputs: Inputs,
-    loss: Callable[..., Any] | None,
-    optimizer: torch.optim.Optimizer | None,
+    model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
 ) -> fx.GraphModule:
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs, loss)
@@ -229,36 +223,29 @@ class _Joined:
     def _placeholders(
         self, passes: RecordedPasses, updated: Updated | None
     ) -> dict[tuple[str, str], fx.Node]:
-        given: dict[tuple[str, str], tuple[StepInput, torch.Tensor]] = {}
-        for name, value in passes.parameters.items():
-            given["parameter", name] = StepInput("parameter", name, name), value
-        for name, value in passes.buffers.items():
-            given["buffer", name] = StepInput("buffer", name, name), value
-        for slot, value in () if updated is None else updated.state.items():
-            given["state", slot_name(slot)] = StepInput("state", slot_name(slot), slot[1]), value
-        for name, value in {} if updated is None else updated.numbers.items():
-            given["number", name] = StepInput("number", name), value
-        for name, value in zip(passes.batch.names, passes.batch.tensors, strict=True):
-            given["batch", name] = StepInput("batch", name), value
-        found = {}
-        for key, (meaning, value) in given.items():
+        """Add the inputs in their order; return them by kind and target."""
+        given = {StepInput("parameter", name, name): value for name, value in passes.parameters.items()}
+        given |= {StepInput("buffer", name, name): value for name, value in passes.buffers.items()}
+        if updated is not None:
+            given |= {StepInput("state", slot_name(s), s[1]): value for s, value in updated.state.items()}
+            given |= {StepInput("number", name): value for name, value in updated.numbers.items()}
+        batch = zip(passes.batch.names, passes.batch.tensors, strict=True)
+        given |= {StepInput("batch", name): value for name, value in batch}
+        found: dict[tuple[str, str], fx.Node] = {}
+        for meaning, value in given.items():
             node = self.graph.placeholder(_identifier(meaning))
             # The graph may have changed the name, by which inputs are passed.
             node.target = node.name
             node.meta["desc"] = meaning
             if (layout := passes.layouts.get(meaning.owner)) is not None and value.dim():
                 node.meta[PLACEMENT] = str(layout)
-            found[key] = node
+            found[meaning.kind, meaning.target] = node
             self.values[node.name] = value.detach()
         return found
 
     def _add_passes(self, passes: RecordedPasses, inputs: Mapping[tuple[str, str], fx.Node]) -> None:
-        order = [
-            *(("parameter", name) for name in passes.parameters),
-            *(("buffer", name) for name in passes.buffers),
-            *(("batch", name) for name in passes.batch.names),
-        ]
-        results = self._add(passes.module, [inputs[key] for key in order])
+        read = [node for (kind, _), node in inputs.items() if kind in ("parameter", "buffer", "batch")]
+        results = self._add(passes.module, read)
         names = ["loss", *(f"grad of {name}" for name in passes.gradients)]
         self._outputs |= dict(zip(names, results, strict=False))
         for name, layout in passes.layouts.items():
@@ -288,18 +275,16 @@ class _Joined:
         results = self._add(updated.module, order)
         new = [node for node in self.graph.nodes if node not in before]
         place_update(new, inputs.values(), update.class_name)
-        outputs: list[tuple[tuple[str, str], Slot | None]] = [
-            (("parameter", name), None) for name in update.names
-        ]
-        outputs += [(("state", slot_name(slot)), slot) for slot in updated.slots]
-        for (key, slot), node in zip(outputs, results, strict=True):
-            name = f"new {key[1]}"
-            if key not in inputs and slot is not None:
-                self.made[name] = slot
-            elif node is inputs[key]:
+        slots = {("state", slot_name(slot)): slot for slot in updated.slots}
+        outputs = [*(("parameter", name) for name in update.names), *slots]
+        for key, node in zip(outputs, results, strict=True):
+            if node is inputs.get(key):
                 continue
-            else:
+            name = f"new {key[1]}"
+            if key in inputs:
                 self.written[name] = inputs[key].name
+            else:
+                self.made[name] = slots[key]
             self._outputs[name] = node
 
     def _add(self, module: fx.GraphModule, inputs: list[fx.Node]) -> list[fx.Node]:

@@ -33,24 +33,11 @@ Slot = tuple[str, str]
 """A key in the state of an optimizer, and the parameter that it belongs to."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """A group of parameters, by name, with the settings that they share."""
-
-    names: tuple[str, ...]
-    settings: dict[str, Any]
-
-
 class Update:
     """An optimizer that can be run on given tensors.
 
     ``optimizer``: the optimizer, which is only read. ``model``: the model whose parameters it has. Raises
     TypeError or ValueError if it is no optimizer of this model, or cannot be recorded.
-
-    Attributes
-    ----------
-    step : function
-        The step of its class, without what torch puts around it.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
@@ -58,9 +45,15 @@ class Update:
             raise type_error("optimizer", "a torch.optim.Optimizer", optimizer)
         self._optimizer = optimizer
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self.groups = tuple(
-            _group(number, group, names) for number, group in enumerate(optimizer.param_groups)
-        )
+        self._groups: list[list[str]] = []
+        for number, group in enumerate(optimizer.param_groups):
+            unknown = [at for at, parameter in enumerate(group["params"]) if id(parameter) not in names]
+            if unknown:
+                raise ValueError(
+                    f"optimizer: parameter {unknown[0]} of its group {number} is not in the model. Make the "
+                    "optimizer of model.parameters()."
+                )
+            self._groups.append([names[id(parameter)] for parameter in group["params"]])
         if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
             raise TraceError(
                 "optimizer: it has hooks around step(), which may read or write anything, and which a graph "
@@ -69,13 +62,12 @@ class Update:
             )
         # The wrappers of step() call a profiler and hooks, which must not be recorded.
         self.step = inspect.unwrap(type(optimizer).step)
-        if "closure" in inspect.signature(self.step).parameters:
-            default = inspect.signature(self.step).parameters["closure"].default
-            if default is inspect.Parameter.empty:
-                raise TraceError(
-                    f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often "
-                    "as it needs. A graph has one forward and one backward pass."
-                )
+        closure = inspect.signature(self.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise TraceError(
+                f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often as it "
+                "needs. A graph has one forward and one backward pass."
+            )
 
     @property
     def class_name(self) -> str:
@@ -98,12 +90,20 @@ class Update:
                     )
         return found
 
+    @property
+    def _rates(self) -> dict[str, Any]:
+        """The learning rate of each group that has one."""
+        groups = self._optimizer.param_groups
+        named = ((_number_name(place, len(groups)), group) for place, group in enumerate(groups))
+        return {name: group["lr"] for name, group in named if "lr" in group}
+
     def numbers(self) -> dict[str, torch.Tensor]:
         """Return the learning rate of each group in float64, or the tensor itself if it is one."""
         return {
-            _number_name(place, len(self.groups)): _as_tensor(group["lr"])
-            for place, group in enumerate(self._optimizer.param_groups)
-            if "lr" in group
+            name: rate.detach()
+            if isinstance(rate, torch.Tensor)
+            else torch.tensor(rate, dtype=torch.float64, device="cpu")
+            for name, rate in self._rates.items()
         }
 
     def has_numbers(self, numbers: Mapping[str, float]) -> bool:
@@ -113,11 +113,7 @@ class Update:
 
     def is_tensor(self, number: str) -> bool:
         """Tell whether a learning rate is a tensor already."""
-        rates = [group.get("lr") for group in self._optimizer.param_groups]
-        return any(
-            isinstance(rate, torch.Tensor) and number == _number_name(place, len(rates))
-            for place, rate in enumerate(rates)
-        )
+        return isinstance(self._rates.get(number), torch.Tensor)
 
     def fixed(self) -> tuple[Any, ...]:
         """Return everything that is no input of the graph: settings except learning rates, and names."""
@@ -149,9 +145,9 @@ class Update:
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 held[parameters[name]].setdefault(key, value)
         copy.param_groups = []
-        for place, group in enumerate(self.groups):
-            own = {**group.settings, "params": [parameters[name] for name in group.names]}
-            if (number := _number_name(place, len(self.groups))) in numbers:
+        for place, (names, group) in enumerate(zip(self._groups, self._optimizer.param_groups, strict=True)):
+            own = {**group, "params": [parameters[name] for name in names]}
+            if (number := _number_name(place, len(self._groups))) in numbers:
                 own["lr"] = numbers[number]
             copy.param_groups.append(own)
         copy.state = held
@@ -180,7 +176,7 @@ class Update:
     @property
     def names(self) -> list[str]:
         """The parameters that it updates, in its order."""
-        return [name for group in self.groups for name in group.names]
+        return [name for group in self._groups for name in group]
 
     @property
     def _parameters(self) -> Iterator[nn.Parameter]:
@@ -199,10 +195,6 @@ def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
         return attributes
 
 
-def _is_torchs(cls: type) -> bool:
-    return cls.__module__.startswith("torch.optim.")
-
-
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return keys of all in an optimizer, its groups and its state, but for tensors in this, by name."""
     values = _attributes_of(optimizer)
@@ -219,7 +211,7 @@ def _attributes_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     own = (
         inspect.unwrap(part)
         for cls in type(optimizer).__mro__
-        if _is_torchs(cls)
+        if cls.__module__.startswith("torch.optim.")
         for part in vars(cls).values()
     )
     flags = {name for part in own if inspect.isfunction(part) for name in part.__code__.co_names}
@@ -354,25 +346,8 @@ def _is_list_of_pointwise(name: str) -> bool:
     return one is not None and (one.is_pointwise or one.computes == "copy")
 
 
-def _as_tensor(rate: Any) -> torch.Tensor:
-    if isinstance(rate, torch.Tensor):
-        return rate.detach()
-    return torch.tensor(rate, dtype=torch.float64, device="cpu")
-
-
 def _number_name(place: int, count: int) -> str:
     return "lr" if count == 1 else f"lr of group {place}"
-
-
-def _group(number: int, group: dict[str, Any], names: Mapping[int, str]) -> Group:
-    unknown = [at for at, parameter in enumerate(group["params"]) if id(parameter) not in names]
-    if unknown:
-        raise ValueError(
-            f"optimizer: parameter {unknown[0]} of its group {number} is not in the model. Make the "
-            "optimizer of model.parameters()."
-        )
-    settings = {key: value for key, value in group.items() if key != "params"}
-    return Group(tuple(names[id(parameter)] for parameter in group["params"]), settings)
 
 
 @contextmanager

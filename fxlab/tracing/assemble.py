@@ -1,4 +1,4 @@
-"""A graph module of a recorded graph, around the model's own modules and parameters."""
+"""The last step of a trace (``symbolic_trace.py``): a graph module around the model's own modules."""
 
 from __future__ import annotations
 

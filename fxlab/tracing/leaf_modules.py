@@ -1,4 +1,4 @@
-"""Modules that become one node of the graph."""
+"""Modules that a trace keeps as one node: the ``leaf_modules`` that its caller names, and torch's own."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class LazyTensor(torch.Tensor):
             return (self._source,)
         assert isinstance(self._source, _Computed)
         inside = self._whole.place
-        return inside if self._source.name in _ITSELF else (*inside, self._source.view_text())
+        return inside if self._source.name in _ITSELF else (*inside, self._source.text(first=1))
 
     def text(self) -> str:
         """Return a text that identifies its numbers, the same in every process."""
@@ -143,10 +143,8 @@ class LazyTensor(torch.Tensor):
         """Return an independent copy with the same numbers."""
         source = self.snapshot()
         copied = _Held(source.tensor.clone()) if isinstance(source, _Held) else source
-        made = LazyTensor(copied, self._like(), requires_grad=self.requires_grad)
-        if isinstance(self, torch.nn.Parameter):
-            made._is_param = True
-        memo[id(self)] = made
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        made = memo[id(self)] = _rebuilt(copied, self._like(), self.requires_grad, is_parameter)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -174,8 +172,7 @@ def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def as_parameter(tensor: LazyTensor, *, requires_grad: bool) -> torch.nn.Parameter:
     """Return a lazy parameter of the same numbers."""
-    made: Any = LazyTensor(tensor.snapshot(), tensor._like(), requires_grad=requires_grad)
-    made._is_param = True
+    made: Any = _rebuilt(tensor.snapshot(), tensor._like(), requires_grad, is_parameter=True)
     parameter: torch.nn.Parameter = made
     return parameter
 
@@ -212,19 +209,15 @@ class _Computed(Source):
         found: torch.Tensor = result if self.index is None else result[self.index]
         return found
 
-    def text(self) -> str:
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
+    def text(self, first: int = 0) -> str:
+        """Return the words for it; from the second argument on they are those for a view of the first."""
+        leaves = pytree.tree_leaves((self.args[first:], self.kwargs))
         return f"{self.name}({', '.join(map(_leaf_text, leaves))})[{self.index}]"
 
     def origins(self) -> Iterator[Source]:
         for leaf in pytree.tree_leaves((self.args, self.kwargs)):
             if isinstance(leaf, (LazyTensor, Source)):
                 yield from (leaf.snapshot() if isinstance(leaf, LazyTensor) else leaf).origins()
-
-    def view_text(self) -> str:
-        """Return the words for a view, apart from its base."""
-        rest = pytree.tree_leaves((self.args[1:], self.kwargs))
-        return f"{self.name}({', '.join(map(_leaf_text, rest))})[{self.index}]"
 
     def of_snapshots(self) -> _Computed:
         """Return the same operation on snapshots of its tensors."""
@@ -279,7 +272,7 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: li
     args, kwargs = pytree.tree_map_only(
         LazyTensor, lambda tensor: real.get(id(tensor), tensor), (args, kwargs)
     )
-    lazy = {id(number): tensor for tensor in written for number in (real[id(tensor)],)}
+    lazy = {id(real[id(tensor)]): tensor for tensor in written}
     result = func(*_all_read(args), **_all_read(kwargs))
     return pytree.tree_map_only(torch.Tensor, lambda tensor: lazy.get(id(tensor), tensor), result)
 
@@ -307,9 +300,8 @@ def _noted(
 
     def on_meta(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return shapes.setdefault(
-                id(leaf), leaf._like() if isinstance(leaf, LazyTensor) else leaf.to("meta")
-            )
+            like = leaf._like() if isinstance(leaf, LazyTensor) else leaf.to("meta")
+            return shapes.setdefault(id(leaf), like)
         return torch.device("meta") if leaf == torch.device("cpu") else leaf
 
     device = kwargs.get("device")

@@ -9,7 +9,7 @@ import torch
 
 from fxlab.base.torch_private import FakeTensor
 from fxlab.values.lazy import LazyTensor, is_lazy
-from fxlab.values.tensors import inner_tensors, is_plain, sparse_parts, storage_of
+from fxlab.values.tensors import address, inner_tensors, is_plain, sparse_parts, storage_of
 
 K = TypeVar("K")
 
@@ -88,9 +88,8 @@ def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tenso
 
 def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
     for part in _parts_with_memory(tensor):
-        if part.numel() and _has_address(part):
+        if part.numel() and (start := address(part)):
             last = sum((size - 1) * stride for size, stride in zip(part.shape, part.stride(), strict=True))
-            start = part.data_ptr()
             yield _Extent(part.device, start, start + (last + 1) * part.element_size(), part)
 
 
@@ -101,13 +100,6 @@ def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
     if inner := inner_tensors(tensor):
         return (part for held in inner.values() for part in _parts_with_memory(held))
     return [tensor] if tensor.layout is torch.strided else sparse_parts(tensor)
-
-
-def _has_address(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.data_ptr() != 0
-    except (NotImplementedError, RuntimeError):  # a wrapper of another library has no memory of its own
-        return False
 
 
 class _Picture:

@@ -318,10 +318,7 @@ class RequireParts:
     name: str
     parts: Any
     only_reads = True
-
-    @property
-    def __name__(self) -> str:
-        return "require_parts"
+    __name__ = "require_parts"
 
     def __call__(self, value: Any) -> bool:
         """Compare, and raise; return ``True`` for an assertion, which keeps the node from being unused."""

@@ -57,7 +57,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if isinstance(a, LazyTensor) and isinstance(b, LazyTensor) and a.place == b.place:
         return True
     if inner_tensors(a) or inner_tensors(b):
-        return type(a) is type(b) and _settings(a) == _settings(b) and _same_inside(a, b)
+        if type(a) is not type(b) or _settings(a) != _settings(b):
+            return False
+        return all(map(same_bits, inner_tensors(a).values(), inner_tensors(b).values()))
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
 
 
@@ -91,11 +93,9 @@ def real_numbers(tensor: torch.Tensor) -> torch.Tensor:
         return torch.stack([numbers[(both & 15).long()], numbers[(both >> 4).long()]], -1)
     if tensor.is_complex():
         return torch.view_as_real(tensor.resolve_conj())
-    return (
-        tensor
-        if _is_computed(tensor.dtype)
-        else tensor.view(torch.uint8 if tensor.itemsize == 1 else torch.int16)
-    )
+    if _is_computed(tensor.dtype):
+        return tensor
+    return tensor.view(torch.uint8 if tensor.itemsize == 1 else torch.int16)
 
 
 _FOUR_BITS = getattr(torch, "float4_e2m1fn_x2", None)
@@ -176,6 +176,14 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: value for name, value in held.items() if name != "grad"}
 
 
+def address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins, 0 if there is none: a wrapper, or one without data."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is of no subclass with its own behaviour; a lazy one computes as any."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)
@@ -198,11 +206,6 @@ def _settings(tensor: torch.Tensor) -> str:
     tensors = inner_tensors(tensor)
     others = [(name, getattr(tensor, name)) for name in names if name not in tensors]
     return repr((context, others, list(tensors)))
-
-
-def _same_inside(a: torch.Tensor, b: torch.Tensor) -> bool:
-    pairs = zip(inner_tensors(a).values(), inner_tensors(b).values(), strict=True)
-    return all(same_bits(part, other) for part, other in pairs)
 
 
 def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
@@ -288,16 +291,12 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
             yield name, NumberAttribute(part) if isinstance(part, NUMBERS) else part
 
 
+@cache
 def has_float64(device: torch.device) -> bool:
     """Tell whether a device computes in float64; Apple's does not."""
-    return _has_float64(device.type)
-
-
-@cache
-def _has_float64(kind: str) -> bool:
     try:
         with modes_disabled():
-            torch.empty(0, dtype=torch.float64, device=kind)
+            torch.empty(0, dtype=torch.float64, device=device)
     except Exception:  # each kind of device says so in its own way
         return False
     return True
@@ -339,7 +338,8 @@ class PlainPart(NamedTuple):
         """Tell whether two parts look the same to a caller; a class that was defined twice is the same."""
         names = [(cls.__module__, cls.__qualname__) for cls in (self.cls, other.cls)]
         common = [[key for key in a.keys if key in b.keys] for a, b in ((self, other), (other, self))]
-        return names[0] == names[1] and _are_equal(self.value, other.value) and common[0] == common[1]
+        ours, theirs = (repr(v) if isinstance(v, float | complex) else v for v in (self.value, other.value))
+        return names[0] == names[1] and bool(ours == theirs) and common[0] == common[1]
 
 
 def plain_parts(output: Any) -> dict[str, PlainPart]:
@@ -360,12 +360,6 @@ def _plain_part(value: Any) -> PlainPart:
         return PlainPart(_IMMUTABLE.get(type(value), type(value)), keys=tuple(value))
     cls = _IMMUTABLE.get(type(value), type(value))
     return PlainPart(cls, value if isinstance(value, (*SIMPLE, set, frozenset, range, slice)) else None)
-
-
-def _are_equal(a: Any, b: Any) -> bool:
-    if isinstance(a, float | complex):
-        return repr(a) == repr(b)
-    return bool(a == b)
 
 
 _AT_ONCE = 2**23

@@ -1,4 +1,4 @@
-"""A pattern of torch's compiler as a small picture, to be laid out where it is shown."""
+"""A pattern of torch's compiler as a small picture in a cell of a table, laid out by the page."""
 
 import graphviz
 import torch

@@ -8,7 +8,7 @@ from typing import Any
 
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import ExitCode, ends_with
-from fxlab.command_line.judged import code_of, facts_of
+from fxlab.command_line.judged import facts_of
 from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
 from fxlab.command_line.passed_session import inputs_for
 from fxlab.command_line.progress import Progress
@@ -61,18 +61,14 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             ends_with(ExitCode.NOT_TRACED, TraceError),
             ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
         ):
-            found = compared(
-                given[0][0],
-                given[1][0],
-                inputs,
-                candidate_inputs=others,
-                outputs=options.outputs,
-            )
+            (reference, *_), (candidate, *_) = given
+            found = compared(reference, candidate, inputs, candidate_inputs=others, outputs=options.outputs)
             modules, first = found.modules, found.first
+        judged, code = facts_of(found.verdict, found.agrees)
         facts = {
             "reference": given[0][1],
             "candidate": given[1][1],
-            **facts_of(found.verdict, found.agrees),
+            **judged,
             "first": first and first.candidate,
             "first_in_reference": first and first.reference,
             "first_in_words": first and str(first),
@@ -90,4 +86,4 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         tables = {"modules": modules[modules["status"] != "agrees"], "weights": weights[odd]}
     else:
         tables = {"modules": modules, "weights": weights, "nodes": found.table}
-    return Answer(facts, tables), code_of(found.verdict, found.agrees)
+    return Answer(facts, tables), code

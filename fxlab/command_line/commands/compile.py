@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.author_frames import error_words
@@ -62,8 +61,11 @@ def run_script(script: str, arguments: Sequence[str], *, is_module: bool) -> Scr
         print(end.code, file=sys.stderr)
         return ScriptEnd(f"ended: {end.code}", ExitCode.SCRIPT_FAILED)
     except BaseException as error:
-        error.__traceback__ = _of_script(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
+        inner = error.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename in _RUNNERS:
+            inner = inner.tb_next  # none is left of a script that does not parse
+        error.__traceback__ = inner
+        sys.excepthook(type(error), error, inner)
         is_interrupt = isinstance(error, KeyboardInterrupt)
         code = ExitCode.INTERRUPTED if is_interrupt else ExitCode.SCRIPT_FAILED
         return ScriptEnd(f"raised {error_words(error)}", code)
@@ -83,13 +85,6 @@ def _as_main_program(script: str, arguments: Sequence[str], *, is_module: bool) 
         sys.argv = argv
         if not sys.flags.safe_path and folder in sys.path:
             sys.path.remove(folder)
-
-
-def _of_script(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of the runner; none of a script that does not parse."""
-    while traceback is not None and traceback.tb_frame.f_code.co_filename in _RUNNERS:
-        traceback = traceback.tb_next
-    return traceback
 
 
 _STORY = ["compile", "function", "kind", "reason", "hint", "place", "seconds", "graph"]

@@ -31,6 +31,10 @@ class _Finding(NamedTuple):
     is_needed: bool
     to_do: str
 
+    @property
+    def word(self) -> str:
+        return "yes" if self.works else "no" if self.is_needed else "not here"
+
 
 def doctor(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Compare versions with those that fxlab asks for, and try each part of it on a small model."""
@@ -50,16 +54,12 @@ def doctor(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         "compiler": shutil.which("c++") or "none, which only torch.compile needs",
     }
     tables = {
-        name: pd.DataFrame([(f.what, f.found, _word(f), f.to_do) for f in findings], columns=columns)
+        name: pd.DataFrame([(f.what, f.found, f.word, f.to_do) for f in findings], columns=columns)
         for name, findings in (("packages", packages), ("parts", tried))
     }
     tables["passes"] = offered().table.reset_index()
     is_well = all(finding.works for finding in (*packages, *tried) if finding.is_needed)
     return Answer(facts, tables), ExitCode.DONE if is_well else ExitCode.FAULTY
-
-
-def _word(finding: _Finding) -> str:
-    return "yes" if finding.works else "no" if finding.is_needed else "not here"
 
 
 def _packages() -> list[_Finding]:
@@ -155,10 +155,7 @@ def _devices() -> str:
     return ", ".join(["cpu", *names])
 
 
-_EXTRAS = {
-    "notebook": "the inspector",
-    "transformers": "configurations and names of models",
-}
+_EXTRAS = {"notebook": "the inspector", "transformers": "configurations and names of models"}
 """Extras of fxlab, and their purposes."""
 
 _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.judged import code_of, facts_of, judged, of_graphs, pass_table, write_page
+from fxlab.command_line.judged import facts_of, judged, of_graphs, pass_table
 from fxlab.command_line.model_source import Source, given_batches, loaded
 from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
 from fxlab.command_line.progress import Progress
@@ -36,8 +36,10 @@ def _written(options: argparse.Namespace, progress: Progress, session: Session, 
     """Write the page, if one is asked for; return the answer with its path and the table of passes."""
     facts = answer.facts
     if options.output:
-        with progress.step("write"):
-            write_page(session, options.output, getattr(options, "title", ""))
+        from fxlab.html_report import report as write
+
+        with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
+            write(session, path=options.output, title=getattr(options, "title", ""))
         facts = {**facts, "report": options.output}
     return Answer(facts, {**answer.tables, "passes": pass_table(session)})
 
@@ -104,9 +106,9 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     batches = given_batches(path, torch.device("cpu") if first is None else first.device)
     with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
         evaluation = session.evaluate(batches)
-    facts = {**facts_of(evaluation.verdict, evaluation.agrees), "batches_judged": len(evaluation.batches)}
+    facts, code = facts_of(evaluation.verdict, evaluation.agrees)
+    facts["batches_judged"] = len(evaluation.batches)
     tables = {"batches": evaluation.batches, "measures": evaluation.table}
-    code = code_of(evaluation.verdict, evaluation.agrees)
     if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
         code = ExitCode.INTERRUPTED
     return {**facts, "stopped": evaluation.stopped}, tables, code

@@ -24,8 +24,11 @@ def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
         with progress.step("trace"):
             graph_module, _ = traced(source, options)
         if options.output:
-            with progress.step("save"):
-                _save(graph_module, options.output)
+            import torch
+
+            kinds, hint = (OSError, RuntimeError), f"(-o {options.output})"
+            with progress.step("save"), ends_with(ExitCode.BAD_USAGE, *kinds, hint=hint):
+                torch.save(graph_module, options.output)
     if options.code and not options.json:
         return graph_module.code.strip() + "\n", ExitCode.DONE
     report = graph_module.meta.get("trace")
@@ -41,13 +44,6 @@ def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
     if options.nodes or report is None:
         return Answer(facts, {"graph": _node_table(graph_module)}), ExitCode.DONE
     return Answer(facts, {"findings": report.table}), ExitCode.DONE
-
-
-def _save(graph_module: GraphModule, path: str) -> None:
-    import torch
-
-    with ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError, hint=f"(-o {path})"):
-        torch.save(graph_module, path)
 
 
 def _node_table(graph_module: GraphModule) -> pd.DataFrame:

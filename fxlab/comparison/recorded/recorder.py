@@ -1,4 +1,4 @@
-"""The modes and wrappers that see a run: each operation, each module call, and where they are in the code."""
+"""The modes by which ``record_run`` sees each operation and module call of a run, and its source lines."""
 
 import linecache
 import math

@@ -27,14 +27,7 @@ class CompiledCode:
         self._given = [_known(value) for value in values]
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
-        """Run it.
-
-        Raises
-        ------
-        ValueError
-            If the code was not generated for an argument, or gradients are asked for that it does
-            not compute.
-        """
+        """Run it; ValueError if it was not generated for an argument, or for gradients that are wanted."""
         for place, (value, given) in enumerate(zip(values, self._given, strict=True)):
             now = _known(value)
             if now != given:

@@ -1,4 +1,4 @@
-"""The private hooks of Inductor by which it generates code and runs it; all in this file."""
+"""The private hooks of Inductor by which compiles generate code, also ahead of time, and run it."""
 
 import functools
 import tempfile

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from fxlab.models.running.running import Inputs
 from fxlab.models.state.tensor_state import named_tensors
-from fxlab.validation import Verdict, verdict
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE
-from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
+from fxlab.values.tensors import is_floating, tensors_by_path
 
 CAPTURE = "capture"
 """The name of the stage that Dynamo's capture is: what the model's Python computes becomes graphs."""
@@ -52,16 +50,3 @@ class Outcome:
         except RuntimeError:  # the model has run its backward pass itself
             return {}
         return {GRADIENT + name: g for name, g in zip(leaves, found, strict=True) if g is not None}
-
-
-def are_equal(captured: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> bool:
-    """Tell whether two calls have returned and written the same bits."""
-    return captured.keys() == own.keys() and all(same_bits(captured[path], own[path]) for path in own)
-
-
-def judged(
-    model: Callable[..., Any], captured: Callable[..., Any], inputs: Inputs, *, gradients: bool
-) -> Verdict:
-    """Judge the capture of a model beside the model itself, on inputs on which their bits differ."""
-    compiled = torch.compile(captured, backend="eager")
-    return verdict(model, compiled, inputs, gradients=gradients)

@@ -1,4 +1,4 @@
-"""Compiles a model with some of the compiler's passes off."""
+"""The compiler of a session: compiles its model again whenever a pass, a match or an option is switched."""
 
 import re
 import traceback
@@ -15,7 +15,7 @@ from fxlab.base.author_frames import error_words, from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.units import listed
 from fxlab.compiler.code.hooks import generating
-from fxlab.compiler.compiling.capture import CAPTURE, Outcome, are_equal, judged
+from fxlab.compiler.compiling.capture import CAPTURE, Outcome
 from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unfrozen
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
@@ -37,7 +37,8 @@ from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
-from fxlab.validation import Verdict
+from fxlab.validation import Verdict, verdict
+from fxlab.values.tensors import same_bits
 
 _MOST_CRASHES = 8
 """Passes that are left out because they raise, before the compile is given up."""
@@ -54,8 +55,8 @@ class CrashedError(RuntimeError):
 class StageFrame(Protocol):
     """The part that all stages of one graph have in common."""
 
-    def inputs(self, kind: str) -> list[Slot]:
-        """Return the inputs of all stages of a stack."""
+    def inputs(self, kind: str) -> list[Slot] | None:
+        """Return the inputs of all stages of a stack; ``None`` if they are not known."""
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
         """Return the name in stages of a node of a recorded graph."""
@@ -92,7 +93,12 @@ class Compiler:
     ) -> None:
         self._called, self._inputs = model, inputs
         self._autocast = autocast_state()
-        self._model = model if isinstance(model, nn.Module) else self._held_by(model)
+        if isinstance(model, nn.Module):
+            self._model, self._name = model, type(model).__name__
+        else:
+            function, given = plain_function(model), self._named(*given_arguments(inputs))
+            self._model = holder_of(modules_read_by(model, given), function.__code__)
+            self._name = function.__name__
         self.settings: dict[str, Any] = {
             "training": training,
             "options": {name.replace("-", "_"): value for name, value in options.items()},
@@ -136,10 +142,12 @@ class Compiler:
                 seed_generators(0)
                 outcome = Outcome(self._model, self._named(args, kwargs))
                 own = outcome.of(self._called(*args, **kwargs), gradients=training)
-            if are_equal(self._captured, own):
+            captured = self._captured
+            if captured.keys() == own.keys() and all(same_bits(captured[path], own[path]) for path in own):
                 return None
             with RestoringStack(caches_kept(), autocast_set(self._autocast)):
-                found = judged(self._called, fresh(self._called), self._inputs, gradients=training)
+                compiled = torch.compile(fresh(self._called), backend="eager")
+                found = verdict(self._called, compiled, self._inputs, gradients=training)
         except Exception as error:  # the model may raise anything where it is not compiled
             self.remarks.append(
                 f"Dynamo's capture is not compared with the model itself: {error_words(error)}"
@@ -155,7 +163,8 @@ class Compiler:
         called, others = self._called, list[Any]()
         if not (is_module := isinstance(called, nn.Module)):
             values = (owner_of(called), *args, *kwargs.values())
-            others = [plain_function(called), *(value for value in values if _may_hold_state(value))]
+            stateless = torch.Tensor | nn.Module | int | float | str | None
+            others = [plain_function(called), *(each for each in values if not isinstance(each, stateless))]
         around = Surroundings(self._model, *others)
         everything = nn.ModuleList([self._model, *around.modules]) if around.modules else self._model
         tensors = *everything.parameters(), *around.outside
@@ -164,16 +173,6 @@ class Compiler:
         kept = state_kept(everything, watch=False, parameters=written, others=around.tensors)
         with put_back_after(around), kept, gradients_kept(written):
             yield
-
-    def _held_by(self, function: Callable[..., Any]) -> nn.Module:
-        """Return a module that holds the modules that a function reads."""
-        given = self._named(*given_arguments(self._inputs))
-        return holder_of(modules_read_by(function, given), plain_function(function).__code__)
-
-    @property
-    def _name(self) -> str:
-        called = self._called
-        return type(called).__name__ if isinstance(called, nn.Module) else plain_function(called).__name__
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return named_arguments(self._called, args, kwargs)
@@ -251,10 +250,6 @@ class Compiler:
         return Compile(off, dict(limits), dict(options), recorder)
 
 
-def _may_hold_state(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor | nn.Module | int | float | str | None)
-
-
 def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not isinstance(value, nn.Module)}
 
@@ -264,17 +259,13 @@ _LONGEST = 1200
 _KERNEL = re.compile(r"(?:cpp|triton)_\w*fused\w*")
 
 
-def _kernels_of(error: BaseException) -> list[str]:
-    """Return the kernels that were compiled where an exception was raised: Inductor knows them by name."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    values = (value for frame in frames for value in [*frame.f_locals.values()])
-    return [*dict.fromkeys(each for each in values if isinstance(each, str) and _KERNEL.fullmatch(each))]
-
-
 def _failure(name: str, error: Exception) -> RuntimeError:
     words = placed_words(error)
     if len(words) > _LONGEST:
-        kernels = listed(_kernels_of(error))
+        # Inductor knows kernels by name: those that were compiled where the exception was raised.
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        values = (value for frame in frames for value in [*frame.f_locals.values()])
+        kernels = listed(dict.fromkeys(v for v in values if isinstance(v, str) and _KERNEL.fullmatch(v)))
         told = [line.strip() for line in words.splitlines() if "error:" in line]
         first = "\n".join(told[:3] or words.splitlines()[:3])[:_LONGEST]
         words = f"{words.splitlines()[0][:200]}{f' in {kernels}' if kernels else ''}:\n{first}"

@@ -173,7 +173,11 @@ def caches_kept() -> Iterator[None]:
     """Compile again, and leave nothing behind: no entries of caches, counters or observed sizes."""
     from torch._dynamo import config, convert_frame, output_graph, utils
 
-    entries = _Entries()
+    entries: dict[types.CodeType, list[Any]] = {}
+
+    def note(code: types.CodeType, new_code: types.CodeType) -> None:
+        entries.setdefault(code, cache_entries(code))  # those before one more is added
+
     with RestoringStack() as stack:
         patches = Patches(stack)
         patches.setting("torch._functorch.config", enable_autograd_cache=False)
@@ -187,50 +191,34 @@ def caches_kept() -> Iterator[None]:
         counted = {name: counter.copy() for name, counter in utils.counters.items()}
         reasons = getattr(output_graph, "graph_break_reasons", [])
         known = len(reasons)
-        hook = convert_frame.register_bytecode_hook(entries.note)
+        hook = convert_frame.register_bytecode_hook(note)
         try:
             yield
         finally:
             hook.remove()
-            entries.remove_new()
+            _remove_entries_besides(entries)
             del reasons[known:]
             utils.counters.clear()
             utils.counters.update(counted)
 
 
-class _Entries:
-    """The entries of Dynamo's cache of the code that is compiled."""
+def _remove_entries_besides(known: Mapping[types.CodeType, list[Any]]) -> None:
+    """Remove the entries that Dynamo's cache has for code, except for the known ones."""
+    from torch._dynamo.guards import DeletedGuardManagerWrapper
 
-    def __init__(self) -> None:
-        self._known: dict[types.CodeType, list[Any]] = {}
-
-    def note(self, code: types.CodeType, new_code: types.CodeType) -> None:
-        """Note the entries that there are, when one more is about to be added."""
-        self._known.setdefault(code, cache_entries(code))
-
-    def remove_new(self) -> None:
-        """Remove the entries that were added since."""
-        for code, known in self._known.items():
-            if not known:
-                # Torch removes all entries of a code object at once, or marks a single one as invalid.
-                torch._C._dynamo.eval_frame.reset_code(code)
-                continue
-            managers = {id(entry.guard_manager) for entry in known}
-            for entry in cache_entries(code):
-                if id(entry.guard_manager) not in managers:
-                    _remove(entry)
+    for code, before in known.items():
+        if not before:
+            # Torch removes all entries of a code object at once, or marks a single one as invalid.
+            torch._C._dynamo.eval_frame.reset_code(code)
+            continue
+        managers = {id(entry.guard_manager) for entry in before}
+        for entry in cache_entries(code):
+            state = getattr(entry.guard_manager, "extra_state", None)
+            if id(entry.guard_manager) not in managers and state is not None:
+                state.invalidate(entry, DeletedGuardManagerWrapper("it was compiled to be looked at"))
 
 
 def cache_entries(code: types.CodeType) -> list[Any]:
     """Return Dynamo's compiled entries of a function, if this torch tells."""
     listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
     return [] if listed is None else list(listed(code))
-
-
-def _remove(entry: Any) -> None:
-    from torch._dynamo.guards import DeletedGuardManagerWrapper
-
-    manager = entry.guard_manager
-    state = getattr(manager, "extra_state", None)
-    if state is not None:
-        state.invalidate(entry, DeletedGuardManagerWrapper("it was compiled to be looked at"))

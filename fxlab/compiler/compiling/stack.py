@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
@@ -14,7 +14,7 @@ from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.options.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable
 from fxlab.models.graph_modules.naming import give_naming, new_naming
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.transformations.candidate_filter import Limit
@@ -29,19 +29,13 @@ Entries: TypeAlias = tuple[tuple[str, Limit | None], ...]
 
 
 @dataclass(frozen=True)
-class StageOf:
+class StageOf(SharedByCopies):
     """The compile and the stage that a graph module belongs to."""
 
     stack: CompilerStack
     entries: Entries
     options: Mapping[str, Any]
     """Those that were changed when it was made."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StageOf:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A compile cannot be pickled.")
 
 
 class CompilerStack:
@@ -63,7 +57,8 @@ class CompilerStack:
     @property
     def inputs(self) -> dict[str, Any] | None:
         """The inputs of all stages, by name; ``None`` if they are not known."""
-        return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
+        slots = self._frame.inputs(self._kind)
+        return None if slots is None else {slot.name: slot.value for slot in slots}
 
     @property
     def recorded(self) -> Recording:
@@ -83,7 +78,7 @@ class CompilerStack:
     @property
     def running(self) -> set[str]:
         """The passes that run with the options, by name, whether they change anything or not."""
-        return {step.name for done in self._compiles if self._is_asked(done) for step in self._steps(done)}
+        return {step.name for done in self._asked(self._compiles) for step in self._steps(done)}
 
     @property
     def why_no_options(self) -> str:
@@ -124,11 +119,12 @@ class CompilerStack:
         """Return the graph after some passes, without others below, and the step of the last one."""
         found, steps = self._gone_through(entries)
         snapshot = steps[-1].after if steps else self._stack(found).first
-        return self._module(entries, snapshot), _done_by_last(steps, entries)
+        return self._module(entries, snapshot), self.done_by_last(entries)
 
     def done_by_last(self, entries: Entries) -> Step | None:
         """Return the step of the last of some passes, if it was there; see :meth:`stage`."""
-        return _done_by_last(self._gone_through(entries)[1], entries)
+        _, steps = self._gone_through(entries)
+        return steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None
 
     def _gone_through(self, entries: Entries) -> tuple[Compile, Sequence[Step]]:
         """Return a compile that has gone through some passes, and its steps up to the last of them."""
@@ -146,8 +142,7 @@ class CompilerStack:
             return f"there is none of the {self._kind} graph alone; it is part of that of the joint session"
         if self._number >= len(self.compiler.frames):
             return "the passes of a pipeline end with a graph"
-        is_there = bool(self._with_code)
-        return "" if is_there else why_no_code(self.compiler.frames[self._number].device_types)
+        return "" if self._with_code else why_no_code(self.compiler.frames[self._number].device_types)
 
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
@@ -167,11 +162,15 @@ class CompilerStack:
             self._with_code.append(done)
         return done.recorder.recordings[self._number]
 
+    def _asked(self, compiles: Iterable[Compile]) -> Iterator[Compile]:
+        """Yield the compiles that were made with the options that hold now."""
+        return (done for done in compiles if done.options == self.options)
+
     def _known(
         self, compiles: Iterable[Compile], off: frozenset[str], limits: Mapping[str, Limit]
     ) -> Compile | None:
-        same = (done for done in compiles if self._is_asked(done) and done.off == off)
-        return next((done for done in same if done.limits == limits), None)
+        same = (done for done in self._asked(compiles) if (done.off, done.limits) == (off, limits))
+        return next(same, None)
 
     def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names in stages of nodes of one of the compiler's graphs."""
@@ -197,10 +196,6 @@ class CompilerStack:
         """Return the compile with passes on and off."""
         wanted, limits = frozenset(off), _limits(entries)
         return self._known(self._compiles, wanted, limits) or self._compile(wanted, limits)
-
-    def _is_asked(self, done: Compile) -> bool:
-        """Tell whether a compile was made with the options that hold now."""
-        return done.options == self.options
 
     def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> Compile:
         done = self.compiler.compile(self._number, self._kind, off, limits, self.options)
@@ -236,11 +231,9 @@ class CompilerStack:
 
     def _covering(self, entries: Entries) -> Compile | None:
         """Return a compile that has gone through some passes, and through no others below the last."""
-        return next((done for done in self._compiles if self._covers(done, entries)), None)
+        return next((done for done in self._asked(self._compiles) if self._covers(done, entries)), None)
 
     def _covers(self, done: Compile, entries: Entries) -> bool:
-        if not self._is_asked(done):
-            return False
         wanted = dict(entries)
         steps = self._steps(done)[: self._end(done, entries)]
         for step in steps:
@@ -275,7 +268,3 @@ def stacks_of(compiler: Compiler) -> dict[str, CompilerStack]:
 
 def _limits(entries: Entries) -> dict[str, Limit]:
     return {name: limit for name, limit in entries if limit is not None}
-
-
-def _done_by_last(steps: Sequence[Step], entries: Entries) -> Step | None:
-    return steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None

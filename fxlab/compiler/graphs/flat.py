@@ -70,9 +70,9 @@ class Frame:
         whole = recording.stacks[WHOLE]
         self._captured = whole.first
         self.names = Names()
-        self._slots = slots_of(model, inputs, ran, recording, self.names)
         self._paths = {id(value): path for path, value in model.named_buffers()}
         self._paths |= {id(value): path for path, value in model.named_parameters()}
+        self._slots = slots_of(self._paths, inputs, ran, recording, self.names)
         self._held = self._held_slots()
         for node in self._captured.graph.nodes:
             self.name_of(self._captured, node.name)
@@ -134,13 +134,15 @@ class Frame:
                 op, target = "call_function", UnderAutocast(target, self._recording.autocast)
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
             name = self.name_of(snapshot, node.name)
-            path = self._held_path(str(target), held) if node.op == "get_attr" else None
+            path = None
+            if node.op == "get_attr":
+                value = held.get(str(target))
+                known = (slot.path for slot in self._held.values() if slot.value is value)
+                path = self._paths.get(id(value)) or next(known, None)
             if path is not None:
                 target, held[path] = path, held[str(target)]
             copies[node] = graph.create_node(op, target, args, kwargs, name, node.type)
-            copies[node].meta = clean_meta(node, self._classes, self._roots) | (
-                self._stack_of(path) if path is not None else {}
-            )
+            copies[node].meta = self._meta_of(node, path)
         self._return(graph, snapshot, kind, copies, leaves)
         for node in graph.find_nodes(op="get_attr"):
             if not node.users:
@@ -193,26 +195,19 @@ class Frame:
         for node, known in slots.items():
             name = self.name_of(snapshot, node.name) if known is None else known.name
             path = None if known is None else known.path
-            if path is None:
-                new = inputs.get(name) or graph.create_node("placeholder", name, name=name)
-            else:
-                new = graph.create_node("get_attr", path, name=name)
-            new.meta = clean_meta(node, self._classes, self._roots)
             if path is not None:
-                new.meta |= self._stack_of(path)
+                new = graph.create_node("get_attr", path, name=name)
+            else:
+                new = inputs.get(name) or graph.create_node("placeholder", name, name=name)
+            new.meta = self._meta_of(node, path)
             copies[node] = new
         return copies
 
-    def _held_path(self, target: str, held: Mapping[str, Any]) -> str | None:
-        """Return the path, in the model or in all stages, of the value of a graph of the compiler."""
-        value = held.get(target)
-        known = (slot.path for slot in self._held.values() if slot.value is value)
-        return self._paths.get(id(value)) or next(known, None)
-
-    def _stack_of(self, path: str) -> dict[str, Any]:
-        """Return the ``meta`` of the value at a path of the model, which says which module it is of."""
-        stack = stack_of_path(path.rpartition(".")[0], self._classes)
-        return {"nn_module_stack": stack} if stack else {}
+    def _meta_of(self, node: Node, path: str | None) -> dict[str, Any]:
+        """Return the ``meta`` of a node in stages; of a value at a path of the model it names the module."""
+        meta = clean_meta(node, self._classes, self._roots)
+        stack = {} if path is None else stack_of_path(path.rpartition(".")[0], self._classes)
+        return {**meta, "nn_module_stack": stack} if stack else meta
 
     def _held_slots(self) -> dict[str, Slot]:
         """Return the tensors that Dynamo has put into its graph itself, such as weights to be frozen."""
@@ -252,7 +247,11 @@ class Frame:
                 values.append(graph.create_node("call_function", operator.getitem, taken_from, name=name))
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
-            places = [*map(self._output_place, known)] if isinstance(known, list | tuple) else []
+            places: list[tuple[str, int | None]] = []
+            for one in known if isinstance(known, list | tuple) else ():
+                output_place = output_index(one)
+                gradient = "gradient", self._input_place(gradient_of(one))
+                places.append(gradient if output_place is None else ("output", output_place))
             count = len(outputs_of(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]
@@ -295,11 +294,6 @@ class Frame:
         """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
         place = input_index(descriptor)
         return self._by_order.get(descriptor) if place is None else self._places.get(place, place)
-
-    def _output_place(self, descriptor: Any) -> tuple[str, int | None]:
-        place = output_index(descriptor)
-        is_output = place is not None
-        return ("output", place) if is_output else ("gradient", self._input_place(gradient_of(descriptor)))
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and note the gradients."""

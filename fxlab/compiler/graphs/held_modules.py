@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -35,13 +35,10 @@ def holder_of(found: Mapping[str, nn.Module], code: types.CodeType | None) -> nn
             holder._buffers.update(module._buffers)
             holder._modules.update(module._modules)
             continue
-        holder._modules[_free_name(holder, _NAME.findall(expression)[-1])] = module
+        taken = {*holder._modules, *holder._parameters, *holder._buffers, *dir(nn.Module)}
+        wishes = variants(_NAME.findall(expression)[-1])
+        holder._modules[next(free for free in wishes if free not in taken)] = module
     return holder
-
-
-def _free_name(holder: nn.Module, wish: str) -> str:
-    taken = {*holder._modules, *holder._parameters, *holder._buffers, *dir(nn.Module)}
-    return next(name for name in variants(wish) if name not in taken)
 
 
 def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]:
@@ -80,17 +77,12 @@ def owner_of(function: Callable[..., Any]) -> Any:
 
 
 def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
+    held: Iterable[tuple[str, Any]] = ()
     if isinstance(value, nn.Module):
-        yield expression, value
-    elif isinstance(value, list | tuple):
-        for place, held in enumerate(value):
-            if isinstance(held, nn.Module):
-                yield f"{expression}[{place}]", held
-    elif isinstance(value, dict):
-        for key, held in value.items():
-            if isinstance(held, nn.Module):
-                yield f"{expression}[{key!r}]", held
+        held = [("", value)]
+    elif isinstance(value, list | tuple | dict):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        held = ((f"[{key!r}]", item) for key, item in items)
     elif not isinstance(value, type | types.ModuleType):
-        for name, held in getattr(value, "__dict__", {}).items():
-            if isinstance(held, nn.Module):
-                yield f"{expression}.{name}", held
+        held = ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+    yield from ((f"{expression}{step}", item) for step, item in held if isinstance(item, nn.Module))

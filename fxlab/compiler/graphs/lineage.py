@@ -95,23 +95,20 @@ def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
     return found
 
 
-def _path(text: str, roots: Mapping[str, str]) -> str:
-    """Return the path of a module that Dynamo writes as an expression."""
-    known = max((root for root in roots if text.startswith(root)), key=len, default=None)
-    below = _ROOT.sub("", text) if known is None else text[len(known) :]
-    root = "" if known is None else roots[known]
-    return _ITEM.sub(r".\2", f"{root}.{below.lstrip('.')}").strip(".")
-
-
 def _kind(value: Any) -> tuple[Any, ...] | None:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
 
 
 def _paths(stack: Mapping[str, Any], classes: Mapping[str, str], roots: Mapping[str, str]) -> list[str]:
-    found = []
+    """Return the paths of modules that Dynamo writes as expressions."""
+    found: dict[str, None] = {}
     for entry in stack.values():
         if isinstance(entry, tuple) and len(entry) == 2:
-            path = _path(str(entry[0]), roots)
+            text = str(entry[0])
+            known = max((root for root in roots if text.startswith(root)), key=len, default=None)
+            below = _ROOT.sub("", text) if known is None else text[len(known) :]
+            root = "" if known is None else roots[known]
+            path = _ITEM.sub(r".\2", f"{root}.{below.lstrip('.')}").strip(".")
             if path and path in classes:
-                found.append(path)
-    return list(dict.fromkeys(found))
+                found[path] = None
+    return [*found]

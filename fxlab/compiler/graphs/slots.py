@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import Graph
 
 from fxlab.compiler.recording.recorder import WHOLE, Recording
@@ -35,17 +34,19 @@ class Slot:
 
 
 def slots_of(
-    model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording, names: Names
+    paths: Mapping[int, str],
+    inputs: Mapping[str, Any],
+    ran: Mapping[str, Any],
+    recording: Recording,
+    names: Names,
 ) -> list[Slot]:
     """Find the origin of the placeholders of Dynamo's graph by the values that it ran with.
 
-    ``model``: the owner of parameters and buffers. ``inputs``, ``ran``: the inputs by name, and the copies
-    that the model was called with. None for a graph after a break: its inputs were computed by earlier code.
-    ``names``: where the nodes get their names.
+    ``paths``: those of parameters and buffers, by their ``id``. ``inputs``, ``ran``: the inputs by name, and
+    the copies that the model was called with. None for a graph after a break: its inputs were computed by
+    earlier code. ``names``: where the nodes get their names.
     """
     given, copies = _by_name(inputs), _by_name(ran)
-    paths = {id(value): path for path, value in model.named_buffers()}
-    paths |= {id(value): path for path, value in model.named_parameters()}
     named = {id(tensor): name for name, tensor in copies.items()}
     first, slots = recording.stacks[WHOLE].first, []
     placeholders = first.graph.find_nodes(op="placeholder")

@@ -30,14 +30,10 @@ def listening_to_passes(
         patches, around = Patches(stack), _PassListener(listener)
         infra = "torch.fx.passes.infra"
         patches.around(f"{infra}.pass_base:PassBase.__call__", around.called, "Passes are not seen")
-        patches.around(
-            f"{infra}.pass_manager:PassManager.__call__", around.managed, "Functions as passes are not seen"
-        )
-        patches.around(
-            "torch.export.exported_program:ExportedProgram.run_decompositions",
-            around.decomposed,
-            "run_decompositions is not seen",
-        )
+        place = f"{infra}.pass_manager:PassManager.__call__"
+        patches.around(place, around.managed, "Functions as passes are not seen")
+        place = "torch.export.exported_program:ExportedProgram.run_decompositions"
+        patches.around(place, around.decomposed, "run_decompositions is not seen")
         for function in functions:
             stack.enter_context(exchanged_code(function, around.function))
         yield patches.remarks

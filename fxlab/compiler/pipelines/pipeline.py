@@ -23,8 +23,6 @@ from fxlab.models.running.running import Inputs, bound_values, call_arguments
 from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
-BETWEEN = "between passes, after {}"
-
 
 class Pipeline:
     """The passes that one graph has gone through; ``why``: why none can be switched off."""
@@ -53,7 +51,7 @@ class Pipeline:
 
     def begin_pass(self, name: str, graph_module: GraphModule) -> None:
         """Note the graph before a pass."""
-        self._note(BETWEEN.format(self._previous), graph_module)
+        self._note(f"between passes, after {self._previous}", graph_module)
         self._numbers[name] += 1
         number = self._numbers[name]
         self._previous = name + (f" ({number})" if number > 1 else "")
@@ -151,15 +149,14 @@ class PipelineFrame:
                 known[place] = Slot(nodes[place].name, None, value)
         generator = torch.Generator().manual_seed(0)
         made = {node.name: one or _made_up(node, generator) for node, one in zip(nodes, known, strict=True)}
-        self.is_runnable = all(made.values())
-        """Whether the origin of all inputs is known."""
+        self._is_runnable = all(made.values())
         self._slots = {
             name: replace(one, name=name) if one else Slot(name, None, None) for name, one in made.items()
         }
 
-    def inputs(self, kind: str) -> list[Slot]:
-        """Return the inputs of all stages."""
-        return [slot for slot in self._slots.values() if slot.path is None]
+    def inputs(self, kind: str) -> list[Slot] | None:
+        """Return the inputs of all stages; ``None`` unless the origin of all is known."""
+        return [slot for slot in self._slots.values() if slot.path is None] if self._is_runnable else None
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
         """Return the name of a node in stages: that of the pipeline."""
@@ -174,7 +171,8 @@ class PipelineFrame:
         graph, copies, held = Graph(), dict[Node, Node](), dict(snapshot.held)
         placeholders = {node.name: node for node in snapshot.graph.find_nodes(op="placeholder")}
         is_held = [name for name in placeholders if name in self._slots and self._slots[name].path]
-        for name in dict.fromkeys([*(slot.name for slot in self.inputs(kind)), *placeholders]):
+        own = (name for name, slot in self._slots.items() if slot.path is None)
+        for name in dict.fromkeys([*own, *placeholders]):
             if name in is_held:
                 continue
             node = placeholders.get(name)  # unless a pass has removed it

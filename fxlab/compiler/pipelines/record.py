@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType
@@ -21,41 +21,30 @@ from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFrame
 from fxlab.compiler.recording.recorder import Guarded, Recorder
-from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordingContext, alone, counts_of, linked
-from fxlab.compiler.sessions.compile_session import CompileSession
+from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordingContext, alone, counts_of
 from fxlab.models.running.running import Inputs, given_arguments
 
 _ACTIVE = threading.Lock()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PassRecord(RecordingContext):
     """The result of :func:`fxlab.compiler.record_passes`; complete when its block has ended.
 
-    Attributes
-    ----------
-    sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name:
-        ``pipeline 1``, ...
-    remarks : tuple of str
-        The parts that could not be recorded, in words.
+    Its ``sessions`` are those of each graph that passes were run on, ``pipeline 1`` and so on; ``remarks``
+    name what is missing.
     """
 
-    sessions: Mapping[str, CompileSession] = field(init=False)
-    remarks: tuple[str, ...] = field(init=False)
     _inputs: Inputs | ExportedProgram | None = field(init=False)
     _functions: tuple[FunctionType, ...] = field(init=False)
     _function = "record_passes"
+    _nothing = "no pass has run"
 
     @property
     def table(self) -> pd.DataFrame:
-        """The graphs, a row for each.
+        """A row for each graph: how many passes have run and changed it, its nodes before and after.
 
-        Returns
-        -------
-        pandas.DataFrame
-            The name, how many passes have run and changed the graph, its nodes before and after, and the
-            time that the passes have taken (``seconds``; ``times()`` has that of each).
+        ``seconds`` is the time that the passes have taken; ``times()`` has that of each.
         """
         seconds = self.times().groupby("pipeline")["seconds"].sum()
         rows = [
@@ -64,13 +53,7 @@ class PassRecord(RecordingContext):
         return pd.DataFrame(rows, columns=["pipeline", *COUNTS, "seconds"])
 
     def times(self) -> pd.DataFrame:
-        """List the passes that have run, in their order, with the time that each has taken.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The ``pipeline``, the ``pass``, whether it has ``changed`` the graph, and its ``seconds``.
-        """
+        """List the passes that have run: ``pipeline``, ``pass``, whether it ``changed`` it, ``seconds``."""
         rows = [
             (name, step.name, step.is_change, step.seconds)
             for name, session in self.sessions.items()
@@ -78,9 +61,6 @@ class PassRecord(RecordingContext):
             if not math.isnan(step.seconds)
         ]
         return pd.DataFrame(rows, columns=["pipeline", "pass", "changed", "seconds"])
-
-    def __repr__(self) -> str:
-        return f"<PassRecord: {', '.join(getattr(self, 'sessions', ())) or 'no pass has run'}>"
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -92,7 +72,8 @@ class PassRecord(RecordingContext):
                 with listening_to_passes(listener, self._functions) as remarks:
                     yield
             finally:
-                _complete(self, recorder.pipelines, [*remarks, *recorder.remarks], self._inputs)
+                told = [*remarks, *recorder.remarks]
+                self._complete(*_stacks(recorder.pipelines, told, self._inputs))
 
 
 def record_passes(
@@ -146,21 +127,16 @@ def record_passes(
     """
     if inputs is not None and not isinstance(inputs, ExportedProgram):
         given_arguments(inputs)
-    given = map(_function_of, items_of(functions, "functions", "functions of a graph module"))
-    passes = tuple(dict.fromkeys(given))
-    for function in passes:
+    passes: dict[FunctionType, None] = {}
+    for function in items_of(functions, "functions", "functions of a graph module"):
+        while isinstance(function, functools.partial):
+            function = function.func
         if not isinstance(function, FunctionType):
             raise type_error("functions", "functions that are written in Python", function)
+        passes[function] = None
     record = PassRecord()
-    record._inputs, record._functions = inputs, passes
+    record._inputs, record._functions = inputs, tuple(passes)
     return record
-
-
-def _function_of(function: Any) -> Any:
-    """Return the function that a partial one calls in the end."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
 
 
 class _RecordedPipelines(Recorded):
@@ -177,17 +153,11 @@ class _RecordedPipelines(Recorded):
         return self._frames[number]
 
 
-class _PipelineStack(CompilerStack):
-    @property
-    def inputs(self) -> dict[str, Any] | None:
-        frame = self._frame
-        return super().inputs if isinstance(frame, PipelineFrame) and frame.is_runnable else None
-
-
-def _complete(
-    record: PassRecord, pipelines: list[Pipeline], remarks: list[str], inputs: Inputs | ExportedProgram | None
-) -> None:
-    told, sessions = list(dict.fromkeys(remarks)), dict[str, CompileSession]()
+def _stacks(
+    pipelines: list[Pipeline], remarks: list[str], inputs: Inputs | ExportedProgram | None
+) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
+    """Return what makes the stacks of all pipelines, by name, and the remarks."""
+    told = list(dict.fromkeys(remarks))
     frames: dict[str, PipelineFrame] = {}
     for number, pipeline in enumerate(pipelines, 1):
         name = f"pipeline {number}"
@@ -202,9 +172,7 @@ def _complete(
         except Exception as error:
             told.append(f"{name}: its stages cannot be made: {error_words(error)}")
     recorded = _RecordedPipelines([*frames.values()])
-    for place, name in enumerate(frames):
-        try:
-            sessions[name] = CompileSession(_PipelineStack(recorded, place, "whole"), ())
-        except Exception as error:
-            told.append(f"{name}: its stages cannot be made: {error_words(error)}")
-    record.sessions, record.remarks = linked(sessions, told)
+    made = {
+        name: functools.partial(CompilerStack, recorded, place, "whole") for place, name in enumerate(frames)
+    }
+    return {**made}, told

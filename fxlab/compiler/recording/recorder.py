@@ -201,13 +201,9 @@ class Recorder:
         """Note the outputs that AOTAutograd makes views of inputs after its graph has run."""
         self._recording.aliased_later = outputs
 
-    def end_phase(self, phase: str, graph_module: GraphModule) -> None:
-        """Take the changes since the last pass for a step of its own."""
-        self._note_between(graph_module)
-
     def begin_pass(self, name: str, graph_module: GraphModule, *, can_skip: bool) -> bool:
         """Note the graph before a pass, and tell whether it may run."""
-        self._note_between(graph_module)
+        self.note_between(graph_module)
         number = self._names[name] = self._names.get(name, 0) + 1
         full = f"{self._phase}/{name}" + (f" ({number})" if number > 1 else "")
         fixed = "" if can_skip else f"the compiler runs it without a way to leave it out: {_WITH}"
@@ -245,7 +241,7 @@ class Recorder:
         match = Match(pattern, anchor.name, tuple(node.name for node in nodes), applied)
         self._step.matches.append(match)
         self._match = match
-        owner = anchor.graph.owning_module
+        owner: Any = anchor.graph.owning_module
         inherited = {key: anchor.meta[key] for key in _META if key in anchor.meta}
 
         def made(node: Node) -> None:
@@ -255,14 +251,22 @@ class Recorder:
         def erased(node: Node) -> None:
             match.erased.append(node.name)
 
-        self._watched = owner, made, erased
-        _watch(owner, made, erased)
+        self._unwatch: Callable[[], None] = lambda: None
+        if hasattr(owner, "_register_create_node_hook"):
+            owner._register_create_node_hook(made)
+            owner._register_erase_node_hook(erased)
+
+            def unwatch() -> None:
+                owner._unregister_create_node_hook(made)
+                owner._unregister_erase_node_hook(erased)
+
+            self._unwatch = unwatch
         return applied
 
     def end_match(self) -> None:
         """Stop watching the nodes that a match makes."""
         self._match = None
-        _unwatch(*self._watched)
+        self._unwatch()
 
     def generated(self, code: Callable[..., Any]) -> None:
         """Note the code of the graph that Dynamo captured last."""
@@ -303,13 +307,13 @@ class Recorder:
         is_backward = any(name.startswith("tangents") for name in inputs)
         if phase == PHASES[1]:
             self._now.has_gradients = is_backward
-            self._border(graph_module)
+            self._record_decomposition(graph_module)
         elif self._recording.stacks[WHOLE].has_gradients:
             self._begin_stack("backward" if is_backward else "forward", graph_module)
         elif is_backward:  # of a joint graph that is not seen with this torch
             self._now = Stack("backward", Snapshot(graph_module, self._dialect, self._made))
         else:
-            self._note_between(graph_module, f"{phase}/before its passes")
+            self.note_between(graph_module, f"{phase}/before its passes")
 
     def _begin_stack(self, kind: str, graph_module: GraphModule) -> None:
         first = Snapshot(graph_module, self._dialect, self._made)
@@ -328,32 +332,30 @@ class Recorder:
             after = before if after.state == before.state else after
             joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
-    def _border(self, graph_module: GraphModule) -> None:
+    def _record_decomposition(self, graph_module: GraphModule) -> None:
         """Record the ATen graph as the step after Dynamo's graph."""
         fixed = "it writes the graph in ATen operators, which all that follows works on"
         after = Snapshot(graph_module, self._dialect, self._made)
         self._now.steps.append(Step(BORDER, self._now.last, after, fixed))
 
-    def _note_between(self, graph_module: GraphModule, name: str = "") -> None:
-        before = self._now.last
+    def note_between(self, graph_module: GraphModule, name: str = "") -> None:
+        """Record the changes since the last pass, such as at the end of a phase, as a step of their own."""
+        before, words = self._now.last, f"{self._phase}/between passes, after {self._previous}"
         try:
             after = self._snapshot(graph_module)
         except ValueError as error:  # nodes that read one another in a circle
             if self.crash is None:
-                words = f"{self._phase}/between passes, after {self._previous}"
                 place = (len(self.recordings) - 1, self._now.kind)
                 self.crash = Crash(place, words, False, "", "", _error_words(error))
             return
         if after is not before:
-            known = name or f"{self._phase}/between passes, after {self._previous}"
             fixed = "the compiler does it outside of its passes"
-            self._now.steps.append(Step(known, before, after, fixed))
+            self._now.steps.append(Step(name or words, before, after, fixed))
 
     def _snapshot(self, graph_module: GraphModule) -> Snapshot:
         last = self._now.last
-        return (
-            last if State(graph_module) == last.state else Snapshot(graph_module, self._dialect, self._made)
-        )
+        is_same = State(graph_module) == last.state
+        return last if is_same else Snapshot(graph_module, self._dialect, self._made)
 
 
 def _error_words(error: BaseException) -> str:
@@ -369,18 +371,6 @@ def _copied(value: Any) -> Any:
 
 
 _WITH = "what it does is written inside of the phase itself"
-
-
-def _watch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], None]) -> None:
-    if hasattr(owner, "_register_create_node_hook"):
-        owner._register_create_node_hook(made)
-        owner._register_erase_node_hook(erased)
-
-
-def _unwatch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], None]) -> None:
-    if hasattr(owner, "_register_create_node_hook"):
-        owner._unregister_create_node_hook(made)
-        owner._unregister_erase_node_hook(erased)
 
 
 class Guarded:

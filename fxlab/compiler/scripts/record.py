@@ -6,12 +6,13 @@ import difflib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from torch import nn
@@ -35,12 +36,39 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 """The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
+@dataclass(eq=False)
 class RecordingContext:
-    """A record of one ``with`` block; its fields are there from the beginning of that."""
+    """A record of one ``with`` block; its fields are there from the beginning of that.
 
-    _function: str
+    Attributes
+    ----------
+    sessions : Mapping
+        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name.
+    remarks : tuple of str
+        The parts that could not be recorded, in words.
+    """
+
+    sessions: Mapping[str, CompileSession] = field(init=False)
+    remarks: tuple[str, ...] = field(init=False)
+    _block: AbstractContextManager[None] | None = field(init=False, default=None)
+    _function: ClassVar[str]
     """The name of the function that makes it."""
-    _block: AbstractContextManager[None] | None = None
+    _nothing: ClassVar[str]
+    """The words for a record without sessions."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(vars(self).get("sessions", ()))
+        return f"<{type(self).__name__}: {names or self._nothing}>"
+
+    def _complete(self, stacks: Mapping[str, Callable[[], CompilerStack]], told: list[str]) -> None:
+        """Make the sessions, or say why one cannot be made."""
+        sessions: dict[str, CompileSession] = {}
+        for name, stack in stacks.items():
+            try:
+                sessions[name] = CompileSession(stack())
+            except Exception as error:
+                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+        self.sessions, self.remarks = linked(sessions, told)
 
     def _recording(self) -> AbstractContextManager[None]:
         """Return the context that records and fills the fields."""
@@ -68,23 +96,17 @@ class RecordingContext:
         return f"Write `with fxlab.compiler.{self._function}(...) as record:` around the code to record."
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompileRecord(RecordingContext, StoryTables):
     """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
 
-    Attributes
-    ----------
-    sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
-        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
-    remarks : tuple of str
-        The parts that could not be recorded, in words.
+    Its ``sessions`` are those of each stack of passes over each graph that was compiled and run: ``graph 1,
+    inference``, or ``graph 1, joint``, ``forward`` and ``backward``. ``remarks`` name what is missing.
     """
 
-    sessions: Mapping[str, CompileSession] = field(init=False)
-    remarks: tuple[str, ...] = field(init=False)
     _story: Story = field(init=False)
     _function = "record_compile"
+    _nothing = "nothing was compiled and run"
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of each function, in order, in all threads.
@@ -122,25 +144,17 @@ class CompileRecord(RecordingContext, StoryTables):
     def guards(self) -> pd.DataFrame:
         """List the guards of each compile: the conditions on a call that uses it.
 
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each guard: the number of the ``compile``, the ``function``, the ``guard`` in the names
-            of the function, and ``place`` and ``code`` of the line because of which it is there, if that is
-            known.
+        A row has the number of the ``compile``, the ``function``, the ``guard`` in the names of the function,
+        and ``place`` and ``code`` of the line because of which it is there, if that is known.
         """
         return guards_table(self._story)
 
     @property
     def table(self) -> pd.DataFrame:
-        """The graphs, a row for each stack of passes.
+        """A row for each stack of passes over a graph, which it names by its number.
 
-        Returns
-        -------
-        pandas.DataFrame
-            The number of the graph, Dynamo's number of its ``compile``, the stack, how many passes have run
-            and changed it, its nodes before and after, and why and at which line Dynamo has ended it; empty
-            at the end of the code.
+        It has Dynamo's number of the ``compile``, how many passes have run and changed the graph, its nodes
+        before and after, and why and at which line Dynamo has ended it; empty at the end of the code.
         """
         rows = []
         for name, session in self.sessions.items():
@@ -168,12 +182,7 @@ class CompileRecord(RecordingContext, StoryTables):
         Returns
         -------
         pathlib.Path
-            The folder.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
+            The folder; OSError if it cannot be written.
 
         Examples
         --------
@@ -185,12 +194,13 @@ class CompileRecord(RecordingContext, StoryTables):
         ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
         """
         tables = {"graphs": self.table, "story": self.story(), "guards": self.guards()}
-        write_texts(Path(folder), tables, self.remarks, self.sessions)
-        return Path(folder)
-
-    def __repr__(self) -> str:
-        names = ", ".join(getattr(self, "sessions", ()))
-        return f"<CompileRecord: {names or 'nothing was compiled and run'}>"
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_tables(tables, folder)
+        _write_lines(folder / "remarks.txt", self.remarks)
+        for name, session in self.sessions.items():
+            _write_stages(session, folder / _file_name(name))
+        return folder
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -204,7 +214,7 @@ class CompileRecord(RecordingContext, StoryTables):
                     yield
             finally:
                 recorder.finish()
-                _complete(self, recorder, remarks)
+                self._complete(*_stacks(recorder, remarks))
 
 
 def record_compile() -> CompileRecord:
@@ -288,7 +298,10 @@ class Recorded(Compiler):
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 
-def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str]) -> None:
+def _stacks(
+    recorder: ScriptRecorder, remarks: list[str]
+) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
+    """Return what makes the stacks of all graphs, by name, and the remarks."""
     crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
     told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
@@ -307,16 +320,12 @@ def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
-    sessions: dict[str, CompileSession] = {}
-    for place, (name, _, recording) in enumerate(frames):
-        for kind, stack in recording.stacks.items():
-            try:
-                session = CompileSession(CompilerStack(compiler, place, kind), tuple(told))
-            except Exception as error:
-                told.append(f"{name}, {stack.name}: its stages cannot be made: {error_words(error)}")
-                continue
-            sessions[f"{name}, {stack.name}"] = session
-    record.sessions, record.remarks = linked(sessions, told)
+    made = {
+        f"{name}, {stack.name}": partial(CompilerStack, compiler, place, kind)
+        for place, (name, _, recording) in enumerate(frames)
+        for kind, stack in recording.stacks.items()
+    }
+    return {**made}, told
 
 
 def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
@@ -335,20 +344,6 @@ def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     return Frame(model, *known, recording)
 
 
-def write_texts(
-    folder: Path,
-    tables: Mapping[str, pd.DataFrame],
-    remarks: Iterable[str],
-    sessions: Mapping[str, CompileSession],
-) -> None:
-    """Write tables of a record, and for each stack a folder with its stages and the differences of each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_tables(tables, folder)
-    (folder / "remarks.txt").write_text("".join(f"{words}\n" for words in remarks), "utf-8")
-    for name, session in sessions.items():
-        _write_stages(session, folder / _file_name(name))
-
-
 def _write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     for name, table in tables.items():
         table.to_csv(folder / f"{name}.csv", index=isinstance(table.index.name, str))
@@ -365,9 +360,8 @@ def _write_stages(session: CompileSession, folder: Path) -> None:
         lines = list(stage_text(stage))
         _write_lines(folder / f"{name}.txt", lines)
         if pass_ is not None:
-            _write_lines(
-                folder / f"{name}.diff", difflib.unified_diff(before, lines, "before", title, lineterm="")
-            )
+            difference = difflib.unified_diff(before, lines, "before", title, lineterm="")
+            _write_lines(folder / f"{name}.diff", difference)
             rows.append((title, str(session.changes(pass_)), len(before), len(lines)))
         before = lines
     passes = pd.DataFrame(rows, columns=["pass", "changes", "lines_before", "lines_after"])

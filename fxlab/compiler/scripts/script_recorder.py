@@ -84,7 +84,7 @@ class ScriptRecorder(Recorder):
             names = [[node.name for node in g.nodes] for g in (self._now.first.graph, graph_module.graph)]
             # A part of it, which a backend compiles alone, may take the same inputs.
             if graph_module is self._given() or names[0] == names[1]:
-                self._note_between(graph_module, "pre_grad/before its passes")
+                self.note_between(graph_module, "pre_grad/before its passes")
                 return
         super()._begin_graph(graph_module)
 
@@ -92,8 +92,10 @@ class ScriptRecorder(Recorder):
         if not self.recordings:
             super()._begin_graph(graph_module)
             return
-        saved = _saved_names(graph_module)
-        if phase == PHASES[2] and saved is not None and not self._compiles:
+        names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
+        saved = {name for name in names if not name.startswith("tangents")}
+        is_backward = len(saved) < len(names)
+        if phase == PHASES[2] and is_backward and not self._compiles:
             self._find_forward(saved, graph_module)
         super()._enter(phase, graph_module)
 
@@ -106,13 +108,6 @@ class ScriptRecorder(Recorder):
             super()._begin_graph(graph_module)
             return
         self._recording, self._made = found[0], dict(found[0].stacks["forward"].first.made)
-
-
-def _saved_names(graph_module: GraphModule) -> set[str] | None:
-    """Return the inputs of a backward graph besides gradients; ``None`` for another graph."""
-    names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
-    tangents = {name for name in names if name.startswith("tangents")}
-    return names - tangents if tangents else None
 
 
 def _saves(recording: Recording, names: set[str]) -> bool:

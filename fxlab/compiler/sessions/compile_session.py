@@ -29,11 +29,6 @@ class CompileSession(SwitchedCompile, StoryTables):
 
     It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
 
-    Parameters
-    ----------
-    model, inputs, **options
-        As for :func:`fxlab.compiler.compile_session`.
-
     Attributes
     ----------
     graphs : dict
@@ -59,12 +54,9 @@ class CompileSession(SwitchedCompile, StoryTables):
         return [step for stack in self._compiled.recorded.stacks.values() for step in stack.steps]
 
     def story(self) -> pd.DataFrame:
-        """List Dynamo's events of the function that the graph is of: compiles, breaks, recompiles.
+        """List Dynamo's events of the function that the graph is of, with all its compiles.
 
-        Returns
-        -------
-        pandas.DataFrame
-            As :meth:`fxlab.compiler.CompileRecord.story` returns it, for one function, with all its compiles.
+        The table is that of :meth:`fxlab.compiler.CompileRecord.story`.
         """
         story, number = self._compiled.compiler.first.recorder.story, self.compile_number
         return story_table(story.of([number] if number else []))
@@ -262,13 +254,7 @@ class CompileSession(SwitchedCompile, StoryTables):
         return CODE in self._switches.on
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Refuse: a compile depends on the compiler, and is made again by :meth:`to_python`.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
+        """Refuse with a ValueError: a compile is made again, by the code of :meth:`to_python`."""
         raise ValueError(
             "A compile session cannot be saved, as it compiles again. Keep the code that makes it: "
             "session.to_python(); its pages: fxlab.report(session, path=...); or the graph of a stage: "

@@ -30,11 +30,11 @@ class SwitchedCompile(Session):
 
     graphs: Mapping[str, SwitchedCompile]
 
-    def __init__(self, stack: CompilerStack, remarks: tuple[str, ...] = (), **_: Any) -> None:
+    remarks: tuple[str, ...]
+
+    def __init__(self, stack: CompilerStack, **_: Any) -> None:
         self._compiled = stack
-        self.remarks = remarks
         self.graph_break = stack.recorded.graph_break
-        self.graphs = {}
         super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
         everything = replace(self._switches, on=frozenset(self._switches.offered))
         self._history = History((everything,))
@@ -46,13 +46,7 @@ class SwitchedCompile(Session):
 
     @changes_stack
     def revert(self, *passes: Pass) -> None:
-        """Switch passes off, or all: the model is compiled again without them.
-
-        Raises
-        ------
-        ValueError
-            If one cannot be switched off; the message says why.
-        """
+        """Switch passes off, or all: compile again without them. ValueError tells why one cannot be off."""
         for found in map(self._found, passes):
             if why := _fixed(found):
                 raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
@@ -64,13 +58,7 @@ class SwitchedCompile(Session):
 
     @changes_stack
     def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
-        """Exclude candidates of a pass: the model is compiled again without these matches.
-
-        Raises
-        ------
-        ValueError
-            If it is a pass of the compiler that was recorded while a script ran.
-        """
+        """Exclude matches of a pass: compile again without them. ValueError for a pass of a script."""
         found = self._found(pass_)
         if self._compiled.compiler.recorded_by and isinstance(found, CompilerPass):
             raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
@@ -78,13 +66,7 @@ class SwitchedCompile(Session):
 
     @changes_stack
     def remove(self, pass_: Pass) -> None:
-        """Offer a pass no longer; see :meth:`fxlab.Session.remove`.
-
-        Raises
-        ------
-        ValueError
-            If it is a pass of the compiler.
-        """
+        """Offer a pass no longer: see :meth:`fxlab.Session.remove`; ValueError for one of the compiler."""
         found = self._found(pass_)
         if isinstance(found, CompilerPass):
             raise ValueError(f"pass_: {found.name} is a pass of the compiler. {_to_do(found)}")
@@ -92,13 +74,7 @@ class SwitchedCompile(Session):
 
     @changes_stack
     def move(self, pass_: Pass, place: int) -> None:
-        """Give a pass that was added another place above those of the compiler.
-
-        Raises
-        ------
-        ValueError
-            If it is a pass of the compiler, which decides on the order of its own, or a place among these.
-        """
+        """Give a pass that was added another place above the compiler's, else raise a ValueError."""
         found = self._found(pass_)
         if isinstance(found, CompilerPass):
             raise ValueError(

@@ -99,12 +99,10 @@ class Guard:
 def named(expression: str) -> str:
     """Write an expression of Dynamo in the names of the function."""
     expression = _VARIABLE.sub(r"\2", expression)
-    expression = _HELD.sub(lambda found: _step(found[2]), expression)
+    expression = _HELD.sub(
+        lambda found: f"[{found[2]}]" if found[2].isdigit() else f".{found[2]}", expression
+    )
     return _SIZE.sub(r".\1(\2)", expression)
-
-
-def _step(name: str) -> str:
-    return f"[{name}]" if name.isdigit() else f".{name}"
 
 
 def _tensor_words(found: re.Match[str], scope: Mapping[str, Any]) -> str:

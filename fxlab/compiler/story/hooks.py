@@ -132,7 +132,9 @@ class _StoryHeard:
         if event is not None:
             event.kind = RECOMPILE
             known = list(reasons or ())
-            words = list(dict.fromkeys(_failure(reason, local, frame) for reason in known))
+            texts = (_NUMBER.sub("", reason).partition("\nUser stack trace:")[0] for reason in known)
+            around = getattr(frame, "f_globals", {})
+            words = list(dict.fromkeys(Guard.of(text).failed(local, around) for text in texts))
             event.reason = (
                 f"{words[0] if words else 'unknown'} (compile {len(entries) + 1} of {event.function})"
             )
@@ -228,12 +230,6 @@ def _asked_for(code: types.CodeType, local: Any) -> tuple[types.CodeType, str]:
         return code, function_name(code.co_name)
     owner = getattr(given, "__self__", None)
     return own, function_name(own.co_name) if owner is None else type(owner).__name__
-
-
-def _failure(reason: str, local: Any, frame: Any) -> str:
-    """Return in words which guard of an earlier compile has failed."""
-    text = _NUMBER.sub("", reason).partition("\nUser stack trace:")[0]
-    return Guard.of(text).failed(local, getattr(frame, "f_globals", {}))
 
 
 def _place_in(reason: str) -> dict[str, Any]:

@@ -42,10 +42,7 @@ class Rebuilt:
     parts: Any
     """Its parts, as :func:`flatten_objects` returns them."""
     only_reads = True
-
-    @property
-    def __name__(self) -> str:
-        return "rebuilt"
+    __name__ = "rebuilt"
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Return the input."""
@@ -58,10 +55,7 @@ class TensorsIn:
     """The target of a node that returns the tensors of an output, in their order."""
 
     only_reads = True
-
-    @property
-    def __name__(self) -> str:
-        return "tensors_in"
+    __name__ = "tensors_in"
 
     def __call__(self, output: Any) -> tuple[torch.Tensor, ...]:
         """Return them."""

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
+from fxlab.base.author_frames import error_words
 from fxlab.deployment.files.tensor_graph import TensorGraph
 from fxlab.models.graph_modules.safe_code import is_written_otherwise
 from fxlab.models.running.running import gradients_for
@@ -45,7 +46,7 @@ def missing_package(suffix: str) -> str:
     )
 
 
-def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool = True) -> tuple[str, ...]:
+def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool) -> tuple[str, ...]:
     """Write a graph as ``.pt2`` or ``.onnx``; return its inputs in words, with symbols for sizes.
 
     ``dynamic``: whether the file takes other sizes than those of the inputs, if the graph does. Raises
@@ -59,19 +60,23 @@ def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: boo
         _write_onnx(program, graph, Path(path))
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
     taken = [values[str(name)] for name in program.graph_signature.user_inputs]
-    return tuple(_in_words(name, value) for name, value in zip(graph.input_names, taken, strict=True))
+    return tuple(
+        f"{name}: {dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
+        for name, value in zip(graph.input_names, taken, strict=True)
+    )
 
 
-def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
+def exported(graph: TensorGraph, *, dynamic: bool) -> ExportedProgram:
     """Return a graph as a program of ``torch.export``."""
     shapes: dict[str, Any] | None = None
     if dynamic and graph.inputs:
         nodes = graph.module.graph.find_nodes(op="placeholder")
+        # Other tracers compute numbers by the sizes that they record, and keep the conditions to themselves.
+        is_traced = "trace" in graph.module.meta
+        varies = [is_traced or node.meta.keys().isdisjoint(("val", "example_value")) for node in nodes]
         shapes = {
-            str(node.target): dict.fromkeys(
-                range(tensor.ndim if _may_vary(node, graph.module) else 0), Dim.AUTO
-            )
-            for node, tensor in zip(nodes, graph.inputs, strict=True)
+            str(node.target): dict.fromkeys(range(tensor.ndim if may_vary else 0), Dim.AUTO)
+            for node, tensor, may_vary in zip(nodes, graph.inputs, varies, strict=True)
         }
     try:
         with _silent(), gradients_for(graph.module):
@@ -101,15 +106,6 @@ def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     for tensor in tensors:
         yield tensor.detach().requires_grad_(tensor.requires_grad) if id(tensor) in seen else tensor
         seen.add(id(tensor))
-
-
-def _may_vary(placeholder: Node, module: GraphModule) -> bool:
-    """Tell whether a graph follows the sizes of an input, or checks them.
-
-    Other tracers compute numbers by the sizes that they record, and keep the conditions to themselves.
-    """
-    is_recorded = any(key in placeholder.meta for key in ("val", "example_value"))
-    return "trace" in module.meta or not is_recorded
 
 
 def _write_onnx(program: ExportedProgram, graph: TensorGraph, path: Path) -> None:
@@ -174,13 +170,8 @@ class OnnxModule(nn.Module):
         return tuple(torch.from_numpy(array) for array in found)
 
 
-def _in_words(name: str, value: torch.Tensor) -> str:
-    return f"{name}: {dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
-
-
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    return error_words(error).partition("\n")[0][:300]
 
 
 @contextlib.contextmanager

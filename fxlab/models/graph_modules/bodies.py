@@ -45,15 +45,10 @@ def all_bodies(graph_module: GraphModule) -> dict[str, GraphModule]:
     The node ``mm`` of the body ``true_graph_0`` is called ``true_graph_0/mm``. A body that several nodes call
     is listed once.
     """
-    if not _holds_graphs(graph_module) or graph_module.meta.get(UNFOLDED):
+    _, *parts = graph_module.modules()
+    if graph_module.meta.get(UNFOLDED) or not any(isinstance(part, GraphModule) for part in parts):
         return {}
     return dict(_found_in(graph_module, "", {id(graph_module)}))
-
-
-def _holds_graphs(graph_module: GraphModule) -> bool:
-    parts = graph_module.modules()
-    next(parts)
-    return any(isinstance(part, GraphModule) for part in parts)
 
 
 def _found_in(graph_module: GraphModule, prefix: str, seen: set[int]) -> Iterator[tuple[str, GraphModule]]:

@@ -10,7 +10,6 @@ import copyreg
 import functools
 import linecache
 import pickle
-import pkgutil
 import types
 import warnings
 import weakref
@@ -18,22 +17,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule
 from torch.fx import graph_module as graph_module_of_torch
 
 from fxlab.base.garbage import without_collecting
-from fxlab.base.torch_private import FakeTensor, dumped, loaded, qualified_name, without_tensors
+from fxlab.base.torch_private import without_tensors
+from fxlab.models.graph_modules.graph_state import GraphState
 from fxlab.models.graph_modules.safe_code import protect
 from fxlab.models.graph_modules.shapes_on_inputs import note_copy
 from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
-from fxlab.values.pickling import for_protocol, is_picklable, picklable_meta
+from fxlab.values.pickling import is_picklable
 from fxlab.values.tensors import same_bits
 
 HOOKS = (
@@ -44,6 +43,16 @@ HOOKS = (
 
 _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
 """Types that a deep copy shares, or copies without reaching a tensor of the model."""
+
+
+class SharedByCopies:
+    """An entry of ``graph_module.meta`` that copies of the module share, and pickles lose."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"A {type(self).__name__} cannot be pickled.")
 
 
 def check_lints(graph_module: GraphModule, argument: str) -> None:
@@ -201,9 +210,8 @@ def changed_copy(
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
             note_copy(copied, graph_module)
-            if code_when_asked:
-                return change(copied)
-        return change(copied)
+        with _code_when_asked(code_when_asked or _CODE_WHEN_ASKED.get()):
+            return change(copied)
 
 
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
@@ -330,7 +338,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return value
     if isinstance(value, types.MethodType):
         return (value.__self__,)
-    if isinstance(value, _WITHOUT_PARTS) or without_tensors(value):
+    if isinstance(value, (*_WITHOUT_PARTS, SharedByCopies)) or without_tensors(value):
         return ()
     slots = (name for cls in type(value).__mro__ for name in _slots(cls) if hasattr(value, name))
     return (*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots))
@@ -425,10 +433,10 @@ class _PicklesItsGraph:
         state["meta"] = {key: value for key, value in graph_module.meta.items() if is_picklable(value)}
         state["shape_env"] = None
         with without_collecting():
-            graph = _GraphState.of(graph_module.graph, int(protocol))
+            graph = GraphState.of(graph_module.graph, int(protocol))
         return _new_picklable, (base, type(self).__name__), (state, graph)
 
-    def __setstate__(self, state: tuple[dict[str, Any], "_GraphState"]) -> None:
+    def __setstate__(self, state: tuple[dict[str, Any], "GraphState"]) -> None:
         attributes, graph = state
         vars(self).update(attributes)
         with without_collecting():
@@ -461,130 +469,3 @@ def _new_picklable(base: type[GraphModule], class_name: str) -> GraphModule:
     result = cls.__new__(cls)
     type(result).__name__ = class_name
     return result
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """Stands for the node at ``index`` in pickled arguments."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class FunctionName:
-    """Stands for a function that pickle cannot find, like some of torch's builtins."""
-
-    name: str
-
-    def find(self) -> Any:
-        """Return the function; ``None`` if there is none."""
-        try:
-            return pkgutil.resolve_name(self.name)
-        except (AttributeError, ImportError, ValueError):
-            return None
-
-
-class _NodeState(NamedTuple):
-    op: str
-    name: str
-    target: Any
-    args: Any
-    kwargs: Any
-    type: Any
-    meta: dict[str, Any]
-
-
-class _GraphState(NamedTuple):
-    nodes: list[_NodeState]
-    codegen: Any
-    tracer_class: Any
-    values: bytes | None
-    """The fake tensors of ``meta["val"]`` by the index of their node, from torch's graph pickler."""
-
-    @classmethod
-    def of(cls, graph: Graph, protocol: int) -> "_GraphState":
-        references = {node: _Reference(index) for index, node in enumerate(graph.nodes)}
-
-        def refer(node: Node) -> Any:
-            return references[node]
-
-        nodes = [
-            _NodeState(
-                node.op,
-                node.name,
-                picklable_target(node.target),
-                for_protocol(torch.fx.map_arg(node.args, refer), protocol),
-                for_protocol(torch.fx.map_arg(node.kwargs, refer), protocol),
-                for_protocol(node.type, protocol) if is_picklable(node.type) else None,
-                picklable_meta(node.meta, protocol),
-            )
-            for node in graph.nodes
-        ]
-        tracer_class = graph._tracer_cls if is_picklable(graph._tracer_cls) else None
-        return cls(nodes, graph._codegen, tracer_class, _fake_values_state(graph))
-
-    def build(self) -> Graph:
-        graph = Graph(tracer_cls=self.tracer_class)
-        nodes: list[Node] = []
-
-        def resolve(value: Any) -> Any:
-            return nodes[value.index] if isinstance(value, _Reference) else value
-
-        for state in self.nodes:
-            node = graph.create_node(
-                state.op,
-                state.target.find() if isinstance(state.target, FunctionName) else state.target,
-                torch.fx.node.map_aggregate(state.args, resolve),
-                torch.fx.node.map_aggregate(state.kwargs, resolve),
-                state.name,
-                state.type,
-            )
-            node.meta = state.meta
-            nodes.append(node)
-        graph.set_codegen(self.codegen)
-        for index, value in _fake_values(self.values).items():
-            nodes[index].meta["val"] = value
-        return graph
-
-
-def picklable_target(target: Any) -> Any:
-    """Return a node's target, or the :class:`FunctionName` of a function that pickle cannot find."""
-    if not callable(target) or is_picklable(target):
-        return target
-    found = FunctionName(qualified_name(target))
-    if found.find() is not target:
-        raise pickle.PicklingError(f"cannot pickle the call of {found.name}: no module has it")
-    return found
-
-
-def _fake_values_state(graph: Graph) -> bytes | None:
-    values: dict[int, Any] = {}
-    alike: dict[object, list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        value = node.meta.get("val")
-        if not is_picklable(value):
-            same = alike.setdefault(description(value), [])
-            if not same:
-                values[index] = value
-            same.append(index)
-    return dumped((values, list(alike.values()))) if values else None
-
-
-def description(value: Any) -> object:
-    """Return a key that is equal for indistinguishable fake tensors, as torch is slow to make them again."""
-    if type(value) is not FakeTensor or value.layout is not torch.strided or value._is_view():
-        return id(value)
-    if value.constant is not None or value.real_tensor is not None:
-        return id(value)
-    sizes = (*value.shape, *value.stride(), value.storage_offset(), value.untyped_storage().nbytes())
-    told = (size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
-    flags = value.dtype, value.device, value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg()
-    return (id(value.fake_mode), value.dim(), *flags, *told)
-
-
-def _fake_values(state: bytes | None) -> dict[int, Any]:
-    found = None if state is None else loaded(state)
-    if found is None:
-        return {}
-    values, alike = cast("tuple[dict[int, Any], list[list[int]]]", found)
-    return {index: values[indices[0]] for indices in alike for index in indices}

@@ -313,14 +313,10 @@ class _Writer:
     def _global(self, hint: str, value: Any) -> str:
         """Return the name of an object in the code: ``hint`` if it is free."""
         if id(value) not in self._names:
-            is_builtin = illegal_names.get(hint) is value
-            name = hint if is_builtin and hint not in self._taken else self._free(hint)
+            is_free = illegal_names.get(hint) is value and hint not in self._taken
+            name: str = hint if is_free else self._namespace.create_name(hint, None)
             self._names[id(value)], self._globals[name] = name, value
         return self._names[id(value)]
-
-    def _free(self, hint: str) -> str:
-        name: str = self._namespace.create_name(hint, None)
-        return name
 
     def _with_modules_of_pytrees(self, text: str) -> str:
         """Return torch's code for nested inputs and outputs, with names that nothing shadows."""

@@ -72,7 +72,9 @@ class Collective:
             return ()
         found, node = [], self.start.next
         while node is not self.waits[0]:
-            if computes_something(node):
+            # Views and sizes do not keep a device busy while it runs.
+            is_work = node.op.startswith("call_") and _called(node) is None
+            if is_work and not (is_view(node) or describes(node)):
                 found.append(node)
             node = node.next
         return tuple(found)
@@ -123,8 +125,10 @@ def collectives_of(graph: fx.Graph) -> list[Collective]:
     for start in starts:
         known = _group_of(start)
         group = groups.setdefault(known.name, known)
-        waits = _waits(start, position)
-        result.append(Collective(start, collective_kind(start), _reduction(start), group, waits))
+        waits, operator = _waits(start, position), _given(start, "reduce_op", "reduceOp", "red_op", "op")
+        is_known = operator is not None and not isinstance(operator, fx.Node)
+        reduction = str(operator).rpartition(".")[2].lower() if is_known else ""
+        result.append(Collective(start, collective_kind(start), reduction, group, waits))
     return result
 
 
@@ -193,12 +197,6 @@ def _given(node: fx.Node, *names: str) -> Any:
     return None
 
 
-def _reduction(node: fx.Node) -> str:
-    given = _given(node, "reduce_op", "reduceOp", "red_op", "op")
-    is_known = given is not None and not isinstance(given, fx.Node)
-    return str(given).rpartition(".")[2].lower() if is_known else ""
-
-
 def _group_of(node: fx.Node) -> Group:
     given = _given(node, "group_name", "process_group", "group")
     if given is None:
@@ -249,22 +247,13 @@ def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
             seen.add(user)
             if is_wait(user):
                 waits.add(user)
-            elif not exchanges(user) and (_is_of_exchange(user) or is_view(user)):
+            elif not exchanges(user) and (_called(user) is not None or is_view(user)):
                 pending.append(user)
             else:
                 readers.add(user)
     if waits:
         return tuple(sorted(waits, key=position.__getitem__))
     return tuple(sorted(readers, key=position.__getitem__)[:1])
-
-
-def computes_something(node: fx.Node) -> bool:
-    """Tell whether a node may keep a device busy while a collective runs; views and sizes do not."""
-    return node.op.startswith("call_") and not (_is_of_exchange(node) or is_view(node) or describes(node))
-
-
-def _is_of_exchange(node: fx.Node) -> bool:
-    return _called(node) is not None
 
 
 def is_view(node: fx.Node) -> bool:

@@ -1,7 +1,6 @@
 """Placements: the layout of a tensor over several ranks, as far as a graph knows."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +29,10 @@ class Layout:
         )
 
     def __str__(self) -> str:
-        return placement_words(self.mesh, self.placements, self.shape)
+        """Return it in words, such as ``Replicate over dp, Shard(0) over tp of (64, 32)``."""
+        names = self.mesh.mesh_dim_names or [f"dimension {at}" for at in range(self.mesh.ndim)]
+        words = [f"{_word(each)} over {name}" for each, name in zip(self.placements, names, strict=True)]
+        return f"{', '.join(words)} of {tuple(map(int, self.shape))}"
 
 
 def _dtensor() -> Any:
@@ -57,13 +59,6 @@ def whole_of(tensor: Any) -> Any:
     """Return a tensor of several ranks replicated on every rank; any other value unchanged."""
     is_spread = isinstance(tensor, torch.Tensor) and layout_of(tensor) is not None
     return tensor.full_tensor() if is_spread else tensor
-
-
-def placement_words(mesh: Any, placements: Sequence[Any], shape: Sequence[int]) -> str:
-    """Return placements in words, such as ``Replicate over dp, Shard(0) over tp of (64, 32)``."""
-    names = mesh.mesh_dim_names or [f"dimension {at}" for at in range(mesh.ndim)]
-    words = [f"{_word(placement)} over {name}" for placement, name in zip(placements, names, strict=True)]
-    return f"{', '.join(words)} of {tuple(map(int, shape))}"
 
 
 def _word(placement: Any) -> str:

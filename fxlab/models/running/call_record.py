@@ -68,7 +68,11 @@ class CallRecord:
             given = {Place("input", path): tensor for path, tensor in tensors_by_path(arguments).items()}
             held = {Place("state", path): tensor for path, tensor in state.items()}
             shared = frozenset(overlapping(outputs, given | held))
-            layouts = {place.path: _layout(t) for place, t in outputs.items() if not t.is_nested}
+            layouts = {
+                place.path: Layout(tuple(t.shape), t.layout, t.stride() if t.layout is torch.strided else ())
+                for place, t in outputs.items()
+                if not t.is_nested
+            }
         now = Generators.now()
         return cls(plain_parts(output), layouts, shared, now, not now.are(generators))
 
@@ -79,8 +83,3 @@ class CallRecord:
     def of_numbers_alone(self) -> CallRecord:
         """Return the record without places of outputs, to compare it with a call of another model."""
         return replace(self, parts={}, layouts={}, shared=frozenset())
-
-
-def _layout(tensor: torch.Tensor) -> Layout:
-    strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return Layout(tuple(tensor.shape), tensor.layout, strides)

@@ -211,7 +211,13 @@ def takes_derivatives(node: Node) -> bool:
 
 def detached(value: Any) -> Any:
     """Return a nested value whose tensors have no history."""
-    return pytree.tree_map(_without_history, value, is_leaf=is_object)
+
+    def without_history(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach()
+        return unflatten_objects(map_tensors(lambda _, tensor: tensor.detach(), flatten_objects(leaf)))
+
+    return pytree.tree_map(without_history, value, is_leaf=is_object)
 
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -275,12 +281,6 @@ def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[
         raise ValueError(f"it does not take these inputs: {error}") from error
     bound.apply_defaults()
     return (*bound.args, *bound.kwargs.values())
-
-
-def _without_history(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.detach()
-    return unflatten_objects(map_tensors(lambda _, tensor: tensor.detach(), flatten_objects(leaf)))
 
 
 def memoize_by_tensor(

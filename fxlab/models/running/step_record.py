@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import fx, nn
 
+from fxlab.models.graph_modules.graph_module import SharedByCopies
 from fxlab.models.running.autocast import AutocastState
 from fxlab.models.state.tensor_state import ModelNoted
 
@@ -42,75 +43,27 @@ class StepOutputs:
     """Learning rates that are fixed in the graph."""
 
 
-class _Objects(NamedTuple):
+@dataclass(eq=False)
+class StepRecord(SharedByCopies):
+    """The values on which a step was traced, and the objects from which it was traced."""
+
     inputs: dict[str, Any]
+    """By the names of placeholders. Parameters, buffers and state share memory with the user's."""
     model: nn.Module
     loss: Callable[..., Any] | None
+    """``None`` if it is the model's own."""
     optimizer: torch.optim.Optimizer | None
+    outputs: StepOutputs
+    autocast: AutocastState
+    """The autocast regions around the trace."""
+    key: object
+    """All conditions under which the graph holds, except for what Python reads."""
     noted: ModelNoted
-
-
-class StepRecord:
-    """The values on which a step was traced, and the objects from which it was traced.
-
-    Copies of the graph share it, and pickles of the graph lose it.
-
-    ``inputs``: values by the names of placeholders. Parameters, buffers and state share memory with the
-    user's. ``outputs``: the values that a training loop writes. ``autocast``: the autocast regions around the
-    trace. ``key``: all conditions under which the graph holds, except for what Python reads: ``noted``.
-
-    Attributes
-    ----------
-    counted : tuple of str
-        What each step changes, or draws, in the Python of the model or the loss, and no graph does.
-    set_in_runs : tuple of str
-        The paths of attributes of the model that a run sets, also where that changes nothing in the next run.
-    """
-
-    def __init__(
-        self,
-        inputs: Mapping[str, Any],
-        model: nn.Module,
-        loss: Callable[..., Any] | None,
-        optimizer: torch.optim.Optimizer | None,
-        outputs: StepOutputs,
-        autocast: AutocastState,
-        key: object,
-        noted: ModelNoted,
-    ) -> None:
-        self.outputs, self.autocast, self.key = outputs, autocast, key
-        self.counted: tuple[str, ...] = ()
-        self.set_in_runs: tuple[str, ...] = ()
-        # In a closure, so that copying the graph does not copy the tensors.
-        self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer, noted)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The values of the placeholders, by name."""
-        return self._of().inputs
-
-    @property
-    def model(self) -> nn.Module:
-        """The model."""
-        return self._of().model
-
-    @property
-    def loss(self) -> Callable[..., Any] | None:
-        """The loss, if not the model's own."""
-        return self._of().loss
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer, if there is one."""
-        return self._of().optimizer
-
-    @property
-    def noted(self) -> ModelNoted:
-        """The values that the Python of the model and the loss read in the trace."""
-        return self._of().noted
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StepRecord:
-        return self
+    """The values that the Python of the model and the loss read in the trace."""
+    counted: tuple[str, ...] = ()
+    """What each step changes, or draws, in the Python of the model or the loss, and no graph does."""
+    set_in_runs: tuple[str, ...] = ()
+    """The paths of attributes of the model that a run sets, also where that changes nothing in the next."""
 
 
 def note_step(graph_module: fx.GraphModule, record: StepRecord) -> None:

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from fxlab.base.interrupts import InterruptsHeld, RestoringStack
 from fxlab.base.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.models.hooks import is_compiled
+from fxlab.models.state.python_read import REGISTRIES
 from fxlab.models.state.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
@@ -39,9 +40,6 @@ from fxlab.values.containers import (
     slots_of,
 )
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
-
-_REGISTRIES = vars(nn.Module()).keys() - {"training"}
-"""The attributes in which a module keeps parameters, buffers, submodules and hooks."""
 
 
 def state_kept(
@@ -210,7 +208,9 @@ class ModelState:
     def put_back(self) -> None:
         """Restore everything that has changed."""
         for namespace, before in self._namespaces:
-            _put_back_namespace(namespace, before)
+            if [*namespace] != [*before] or any(namespace[key] is not before[key] for key in namespace):
+                namespace.clear()
+                namespace.update(before)
         for slot, owner, value in self._slots:
             slot.__set__(owner, value)
         for cell, value in self._cells:
@@ -254,7 +254,7 @@ class ModelState:
         self._keep_namespace(vars(module))
         self._keep_slots(path, module)
         for name, value in vars(module).items():
-            if name in _REGISTRIES or name == "meta":
+            if name in REGISTRIES or name == "meta":
                 self._keep_container(value)
             else:
                 self._keep(f"{prefix}{name}", value)
@@ -376,7 +376,11 @@ class _ParameterWrites(TorchFunctionMode):
             if isinstance(kind, Operator):
                 if kind.may_write or "out" in kwargs:
                     self._save(written_values(kind, args, kwargs))
-            elif kind == "writes" or (kind == "may write" and _is_asked_to_write(args, kwargs)):
+            elif kind == "writes" or (
+                # An `out` or a flag such as `inplace` or `training` is given.
+                kind == "may write"
+                and (kwargs.get("out") is not None or any(v is True for v in (*args, *kwargs.values())))
+            ):
                 self._save(args, kwargs)
         return func(*args, **kwargs)
 
@@ -398,11 +402,6 @@ def _kind_of(function: Any) -> Operator | str:
     if operator is not None and operator.overloads:
         return operator
     return "writes" if is_in_place(name) else "may write"
-
-
-def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether an ``out`` or a flag such as ``inplace`` or ``training`` is given."""
-    return kwargs.get("out") is not None or any(value is True for value in (*args, *kwargs.values()))
 
 
 def has_values(tensor: torch.Tensor) -> bool:
@@ -493,10 +492,3 @@ def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | Non
     if numpy_random is not None and is_a(value, numpy_random.Generator):
         return value.bit_generator.state, functools.partial(setattr, value.bit_generator, "state")
     return None
-
-
-def _put_back_namespace(namespace: dict[str, Any], before: dict[str, Any]) -> None:
-    is_same = list(namespace) == list(before) and all(namespace[key] is before[key] for key in namespace)
-    if not is_same:
-        namespace.clear()
-        namespace.update(before)

@@ -26,6 +26,8 @@ OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 """Classes of values without state beyond their text."""
 OF_EVERY_MODULE = vars(nn.Module()).keys()
+REGISTRIES = OF_EVERY_MODULE - {"training"}
+"""The attributes in which a module keeps parameters, buffers, submodules and hooks."""
 _AROUND_FUNCTIONS: tuple[type[Any], ...] = (
     *(MethodType, property, classmethod, staticmethod),
     *(functools.partial, functools.cached_property, functools._lru_cache_wrapper),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -50,11 +49,6 @@ def requires_gradients(node: Node) -> bool:
     return any(name == GRADIENTS and value for name, value, _ in settings)
 
 
-def _chooses_a_path(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return file.startswith(_MODULES) or not file.startswith(_TORCH)
-
-
 def of_environment(name: str) -> str:
     """Return the expression that reads an environment variable, or ``None`` if it is not set."""
     return f"{_ENVIRONMENT}{name!r})"
@@ -91,7 +85,8 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
 
     def question(name: str, before: Callable[..., bool]) -> Callable[..., bool]:
         def ask(*values: Any) -> bool:
-            if not _chooses_a_path(sys._getframe(2)):  # past the wrapper that checks the thread
+            file = sys._getframe(2).f_code.co_filename  # past the wrapper that checks the thread
+            if file.startswith(_TORCH) and not file.startswith(_MODULES):
                 return before(*values)
             return any(map(is_overridden, values[0] if name == "has_torch_function" else values))
 
@@ -205,7 +200,11 @@ def _functions() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
         "num_threads": (torch.get_num_threads, torch.set_num_threads),
         "deterministic_debug_mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
         "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
-        "default_device": (torch.get_default_device, _set_default_device),
+        # A default device is a mode, the CPU's too, unless it is none.
+        "default_device": (
+            torch.get_default_device,
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+        ),
     }
 
 
@@ -224,7 +223,3 @@ def _setter(name: str) -> Callable[[Any], Any] | None:
     except RuntimeError:  # there is no single value
         pass
     return lambda value: setter(*value) if isinstance(value, tuple) else setter(value)
-
-
-def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # which is a mode, as a device

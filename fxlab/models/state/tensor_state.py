@@ -21,10 +21,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fxlab.base.author_frames import is_installed
 from fxlab.base.torch_private import FakeTensor
-from fxlab.models.state.python_read import PLAIN, python_read
+from fxlab.models.state.python_read import PLAIN, REGISTRIES, python_read
 from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
 from fxlab.values.lazy import LazyTensor
-from fxlab.values.tensors import bits_of, inner_tensors
+from fxlab.values.tensors import address, bits_of, inner_tensors
 
 _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
@@ -34,8 +34,7 @@ _WHOLE, _SAMPLED = 1 << 10, 8
 _MOST_READ = 1 << 24
 """The most bytes of a NumPy array that are read for comparison."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-_REGISTRIES = vars(nn.Module()).keys() - {"training"}
-_OF_GRAPHS = _REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
+_OF_GRAPHS = REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
 _MARKS = ("_dynamo_", "_is_torch_compile")
 """The beginnings of attributes that ``torch.compile`` puts on modules and tensors."""
 _DEEPEST = 4
@@ -70,14 +69,6 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
         return False
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return 0 < extent == tensor.numel() and address(tensor) != 0
-
-
-def address(tensor: torch.Tensor) -> int:
-    """Return where the memory of a tensor begins, 0 if there is none: a wrapper, or one without data."""
-    try:
-        return tensor.data_ptr()
-    except RuntimeError:
-        return 0
 
 
 def _elements(tensor: torch.Tensor) -> Any:
@@ -147,7 +138,7 @@ class ModuleState:
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters, buffers and other tensors of a module, by all of their names."""
     for path, child in module.named_modules():
-        own = ((name, value) for name, value in vars(child).items() if name not in _REGISTRIES)
+        own = ((name, value) for name, value in vars(child).items() if name not in REGISTRIES)
         for name, value in (*child._parameters.items(), *child._buffers.items(), *own):
             if isinstance(value, torch.Tensor):
                 yield f"{path}.{name}" if path else name, value
@@ -250,7 +241,7 @@ def _settings(module: nn.Module) -> dict[str, object]:
         start = f"{path}." if path else ""
         if not is_a(child, GraphModule):  # torch generates that of a graph again
             found[f"{start}forward()"] = inspect.getattr_static(type(child), "forward", None)
-        ignored = _OF_GRAPHS if is_a(child, GraphModule) else _REGISTRIES
+        ignored = _OF_GRAPHS if is_a(child, GraphModule) else REGISTRIES
         for name, value in vars(child).items():
             is_mark = name in ignored or name.startswith(_MARKS)
             if not is_mark and not is_a(value, torch.Tensor, nn.Module):
@@ -314,11 +305,10 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
 @functools.cache
 def count_fused_steps() -> None:
     """Count steps of fused optimizers as writes from now on, like those of other optimizers."""
-    register_optimizer_step_post_hook(_count_fused_step)
 
+    def count(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            if group.get("fused"):  # whose kernels count no versions
+                torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
 
-def _count_fused_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Count the writes of fused kernels, which do not count versions, as torch counts all others."""
-    for group in optimizer.param_groups:
-        if group.get("fused"):
-            torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
+    register_optimizer_step_post_hook(count)

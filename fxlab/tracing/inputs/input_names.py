@@ -1,4 +1,4 @@
-"""Input names that models of transformers use, and the shapes in which each can be made."""
+"""Input names of models of transformers, and the shapes in which ``example_inputs`` can make each."""
 
 from __future__ import annotations
 

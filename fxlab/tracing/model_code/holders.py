@@ -1,4 +1,4 @@
-"""Holders of values around a model, read and put back: namespaces, slots, containers, variables."""
+"""Namespaces, slots, containers and variables around a model, which a trace reads before it and restores."""
 
 from __future__ import annotations
 

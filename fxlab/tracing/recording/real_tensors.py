@@ -1,4 +1,4 @@
-"""Real tensors for a run, and the part of a call's result that follows from shapes."""
+"""Tensors with data for the rungs of a trace that need some; the part of a result that shapes tell."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Graph, Node
 
 from fxlab.base.torch_private import statically_known_true
-from fxlab.models.graph_modules.graph_module import description
+from fxlab.models.graph_modules.graph_state import description
 from fxlab.operators import is_of_python, returns_number, told_dtype
 from fxlab.operators.node_info import known_result
 

@@ -9,7 +9,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
 from fxlab.base.torch_private import FakeTensor
-from fxlab.models.graph_modules.graph_module import FunctionName, picklable_target
+from fxlab.models.graph_modules.graph_state import FunctionName, picklable_target
 from fxlab.values.pickling import for_protocol, picklable_meta
 
 
