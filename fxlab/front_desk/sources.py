@@ -29,7 +29,7 @@ from fxlab.front_desk.named_models import (
     pretrained,
 )
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.graph_modules.shapes_on_inputs import note_inputs
+from fxlab.models.graph_modules.value_on_inputs import note_inputs
 from fxlab.models.running.running import Inputs, bound_values, call_arguments, given_inputs
 from fxlab.models.running.step_record import step_record
 

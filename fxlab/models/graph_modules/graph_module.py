@@ -22,14 +22,13 @@ from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, cast
 import numpy as np
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.fx import graph_module as graph_module_of_torch
 
 from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import without_tensors
 from fxlab.models.graph_modules.graph_state import GraphState
 from fxlab.models.graph_modules.safe_code import protect
-from fxlab.models.graph_modules.shapes_on_inputs import note_copy
 from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
 from fxlab.values.pickling import is_picklable
@@ -43,6 +42,10 @@ HOOKS = (
 
 _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
 """Types that a deep copy shares, or copies without reaching a tensor of the model."""
+
+
+INPUTS: weakref.WeakKeyDictionary[GraphModule, tuple[Any, Any, dict[Node, Any]]] = weakref.WeakKeyDictionary()
+"""The mode of the fake inputs of a plain graph, these, and the fake values of its nodes, once asked for."""
 
 
 class SharedByCopies:
@@ -209,16 +212,21 @@ def changed_copy(
             return _written_copy(graph_module, change)
         with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
-            note_copy(copied, graph_module)
+            _note_inputs(copied, graph_module)
         with _code_when_asked(code_when_asked or _CODE_WHEN_ASKED.get()):
             return change(copied)
+
+
+def _note_inputs(copied: GraphModule, graph_module: GraphModule) -> None:
+    if graph_module in INPUTS:
+        INPUTS[copied] = *INPUTS[graph_module][:2], {}
 
 
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
     originals = list(_tensors_of(graph_module))
     memo: dict[int, Any] = {}
     copied = _structural_copy(graph_module, memo)
-    note_copy(copied, graph_module)
+    _note_inputs(copied, graph_module)
     result = change(copied)
     twins = {id(memo[id(tensor)]): tensor for tensor in originals if id(tensor) in memo}
     for module in result.modules():

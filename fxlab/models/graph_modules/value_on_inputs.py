@@ -5,15 +5,25 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.models.graph_modules.shapes_on_inputs import NOTED
+from fxlab.base.torch_private import FakeTensorMode, pytree
+from fxlab.models.graph_modules.graph_module import INPUTS
 from fxlab.models.state.model_state import state_kept
+
+
+def note_inputs(graph_module: GraphModule, arguments: tuple[Any, ...]) -> None:
+    """Note the shapes of the values of a graph's placeholders; the graph itself does not change.
+
+    They are no facts of the graph, which holds for others, so passes do not rely on them.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    INPUTS[graph_module] = mode, pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments), {}
 
 
 def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
     """Return the fake value of a node on the inputs that were noted; ``None`` if it is not known."""
-    if graph_module not in NOTED:
+    if graph_module not in INPUTS:
         return None
-    mode, arguments, values = NOTED[graph_module]
+    mode, arguments, values = INPUTS[graph_module]
     if node not in values:
         interpreter = Interpreter(graph_module)
         interpreter.args_iter, interpreter.env = iter(arguments), values
