@@ -28,8 +28,7 @@ from fxlab.front_desk.named_models import (
     model_class,
     pretrained,
 )
-from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.graph_modules.value_on_inputs import note_inputs
+from fxlab.models.graph_modules.graph_module import INPUTS, check_lints
 from fxlab.models.running.running import Inputs, bound_values, call_arguments, given_inputs
 from fxlab.models.running.step_record import step_record
 
@@ -196,7 +195,7 @@ def traced(
         if (given := given_inputs(inputs)) is not None:
             args, kwargs = call_arguments(given)
             with suppress(ValueError):  # they do not fit, as those of other code than the graph's may
-                note_inputs(module, bound_values(module, args, kwargs))
+                INPUTS[module] = bound_values(module, args, kwargs), {}
         return module, given
     from fxlab.tracing.bound_inputs import meta_as_cpu
     from fxlab.tracing.symbolic_trace import traced_with_inputs

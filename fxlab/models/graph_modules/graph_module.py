@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, cast
 import numpy as np
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule
 from torch.fx import graph_module as graph_module_of_torch
 
 from fxlab.base.garbage import without_collecting
@@ -44,8 +44,12 @@ _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.Mod
 """Types that a deep copy shares, or copies without reaching a tensor of the model."""
 
 
-INPUTS: weakref.WeakKeyDictionary[GraphModule, tuple[Any, Any, dict[Node, Any]]] = weakref.WeakKeyDictionary()
-"""The mode of the fake inputs of a plain graph, these, and the fake values of its nodes, once asked for."""
+INPUTS: weakref.WeakKeyDictionary[GraphModule, tuple[tuple[Any, ...], dict[str, Any]]]
+INPUTS = weakref.WeakKeyDictionary()
+"""The inputs that a session was given for a plain graph, and fake values of its nodes by name, once asked for.
+
+They are no facts of the graph, which holds for others, so passes do not rely on them.
+"""
 
 
 class SharedByCopies:
@@ -219,7 +223,7 @@ def changed_copy(
 
 def _note_inputs(copied: GraphModule, graph_module: GraphModule) -> None:
     if graph_module in INPUTS:
-        INPUTS[copied] = *INPUTS[graph_module][:2], {}
+        INPUTS[copied] = INPUTS[graph_module][0], {}
 
 
 def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:

@@ -10,27 +10,19 @@ from fxlab.models.graph_modules.graph_module import INPUTS
 from fxlab.models.state.model_state import state_kept
 
 
-def note_inputs(graph_module: GraphModule, arguments: tuple[Any, ...]) -> None:
-    """Note the shapes of the values of a graph's placeholders; the graph itself does not change.
-
-    They are no facts of the graph, which holds for others, so passes do not rely on them.
-    """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    INPUTS[graph_module] = mode, pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments), {}
-
-
 def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
     """Return the fake value of a node on the inputs that were noted; ``None`` if it is not known."""
     if graph_module not in INPUTS:
         return None
-    mode, arguments, values = INPUTS[graph_module]
-    if node not in values:
+    arguments, values = INPUTS[graph_module]
+    if node.name not in values:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
         interpreter = Interpreter(graph_module)
-        interpreter.args_iter, interpreter.env = iter(arguments), values
+        interpreter.args_iter = iter(pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments))
         with mode, torch.no_grad(), state_kept(graph_module):
             for each in graph_module.graph.nodes:
-                values[each] = _value(interpreter, each)
-    return values[node]
+                interpreter.env[each] = values[each.name] = _value(interpreter, each)
+    return values[node.name]
 
 
 def _value(interpreter: Interpreter, node: Node) -> Any:
