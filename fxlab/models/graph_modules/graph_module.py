@@ -46,7 +46,7 @@ _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.Mod
 
 INPUTS: weakref.WeakKeyDictionary[GraphModule, tuple[tuple[Any, ...], dict[str, Any]]]
 INPUTS = weakref.WeakKeyDictionary()
-"""The inputs that a session was given for a plain graph, and fake values of its nodes by name, once asked for.
+"""The inputs that a session was given for a plain graph, and fake values of its nodes by name, once asked.
 
 They are no facts of the graph, which holds for others, so passes do not rely on them.
 """
