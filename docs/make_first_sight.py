@@ -9,6 +9,7 @@ and touches nothing, in a report of its session in headless Chromium. The UNet n
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import torch
 import transformers as hf
 from first_sight_steps import STEPS
 from make_pictures import IMAGES, ROOT, launched
-from make_screens import save
+from PIL import Image
 from playwright.sync_api import Browser, Page
 from torch import nn
 
@@ -77,6 +78,13 @@ class Row(NamedTuple):
     served: str
     inside: str
     title: str
+
+
+def save(png: bytes, file: Path, width: int, quality: int) -> None:
+    """Keep a picture in the size of a page of the docs."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    size = width, picture.height * width // picture.width
+    picture.resize(size, Image.Resampling.LANCZOS).save(file, quality=quality, method=6)
 
 
 def main(names: list[str]) -> None:
