@@ -85,7 +85,7 @@ from fxlab.validation.nodes.compare_nodes import first_divergence as first_diver
 from fxlab.validation.outputs.compare_outputs import compare_outputs as compare_outputs
 from fxlab.validation.tensor_values.node_values import node_values as node_values
 from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
-from fxlab.validation.verdicts.comparison import Verdict as Verdict
+from fxlab.validation.verdicts.result import Verdict as Verdict
 from fxlab.validation.verdicts.verdict import verdict as verdict
 
 __version__: str

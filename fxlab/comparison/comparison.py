@@ -27,8 +27,8 @@ from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.tensor_values.visited_run import visit_values
-from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import WORSE, Status
+from fxlab.validation.verdicts.result import Verdict
 
 
 @dataclass(frozen=True)

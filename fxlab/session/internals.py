@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fxlab.session.history import Candidate
     from fxlab.session.pass_stack import PassStack
     from fxlab.validation.evaluation.evaluation import Evaluation
-    from fxlab.validation.verdicts.comparison import Verdict
+    from fxlab.validation.verdicts.result import Verdict
     from fxlab.validation.verdicts.verdict import Reference
 
 

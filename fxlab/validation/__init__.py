@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from fxlab.validation.tensor_values.statistics import Histogram as Histogram
     from fxlab.validation.tensor_values.statistics import Statistics as Statistics
     from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
-    from fxlab.validation.verdicts.comparison import Verdict as Verdict
     from fxlab.validation.verdicts.judgement import Status as Status
+    from fxlab.validation.verdicts.result import Verdict as Verdict
     from fxlab.validation.verdicts.verdict import Reference as Reference
     from fxlab.validation.verdicts.verdict import verdict as verdict
 else:

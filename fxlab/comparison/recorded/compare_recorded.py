@@ -24,8 +24,8 @@ from fxlab.validation.alignment.align import Alignment, align_sides, paired_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint
 from fxlab.validation.alignment.side import Side, Values
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
-from fxlab.validation.verdicts.comparison import Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
+from fxlab.validation.verdicts.result import Verdict, summary
 from fxlab.values.tensors import unit_of
 
 ROUNDINGS = 4

@@ -13,8 +13,8 @@ from fxlab.deployment.files.write_file import read_file
 from fxlab.front_desk.sources import SessionLike, inputs_or_examples
 from fxlab.models.running.running import Inputs
 from fxlab.validation import Reference
-from fxlab.validation.verdicts.comparison import Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Versions, judged, judged_by_bits
+from fxlab.validation.verdicts.result import Verdict, summary
 from fxlab.validation.verdicts.runs import Runs
 
 

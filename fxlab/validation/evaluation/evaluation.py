@@ -12,8 +12,8 @@ from fxlab.base.units import counted, percent, with_unit
 from fxlab.models.running.running import Inputs
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
-from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.result import Verdict
 
 _ORDER = {str(status): place for place, status in enumerate(Status)}
 _SHOWN = 3

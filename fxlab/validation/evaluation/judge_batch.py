@@ -9,8 +9,9 @@ from torch.fx import GraphModule
 
 from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
-from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
+from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.verdict import Reference
 
 REFUSED, FAILED = "refused", "failed"

@@ -14,8 +14,8 @@ from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
 from fxlab.validation.nodes.compare_nodes import Divergence, first_divergence
 from fxlab.validation.outputs.input_variants import Variants
-from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.verdict import Reference
 
 T = TypeVar("T")

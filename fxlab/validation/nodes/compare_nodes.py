@@ -18,7 +18,6 @@ from fxlab.validation.alignment.align import Alignment, aligned, matched_by_valu
 from fxlab.validation.arguments import CompiledCodeError, graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.tensor_values.visited_run import values_at
-from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import (
     Judgement,
     Status,
@@ -28,6 +27,7 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
     with_difference,
 )
+from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.verdict import verdict
 from fxlab.values.tensors import same_bits, tensors_by_path
 
