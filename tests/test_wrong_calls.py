@@ -7,6 +7,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, Session
+from fxlab.base.hints import OF_SESSIONS
 
 MODEL, X = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4)
 
@@ -34,16 +35,21 @@ WRONG = [
     (lambda: fxlab.capture, r"fxlab\.Capture\(\)"),
     (lambda: fxlab.as_model, r"fxlab\.as_backend\(session\)"),
     (lambda: session().draw(), r"fxlab\.draw\(session\)"),
-    (lambda: session().report("a.html"), r"fxlab\.report\(session\)"),
+    (lambda: session().report("a.html"), r"fxlab\.report\(session, \"report.html\"\)"),
     (lambda: session().graph, r"session\.graph_module\.graph"),
     (lambda: session().aply("merge-linears"), "apply"),
     (lambda: session().is_on("merge-linears"), r"name in session\.applied"),
     (lambda: session().toggle("merge-linears"), r"session\.apply\(pass_\) or session\.revert"),
     (lambda: session().apply("MergeLinears"), "merge-linears"),
     (lambda: session().apply(MergeLinears), r"MergeLinears\(\)"),
-    (lambda: session().apply(["merge-linears"]), r"session\.apply\(\*passes\)"),
-    (lambda: session().apply((torch.relu, torch.relu)), r"session\.apply\(\*passes\)|fxlab\.from_pattern"),
+    (lambda: session().apply(["merge-linears"]), r"each as an argument: \*passes"),
+    (lambda: session().apply((torch.relu, torch.relu)), r"each as an argument|fxlab\.from_pattern"),
     (lambda: session().apply(), "expected a pass"),
+    (lambda: session().apply("all"), r"\*session\.passes"),
+    (lambda: fxlab.why_not(session(), "merge-linears"), r"fxlab\.Session\(model, inputs\)\.why_not"),
+    (lambda: fxlab.apply(MODEL, "merge-linears"), r"fxlab\.Session\(model, inputs\)\.apply"),
+    (lambda: session().export("model.pt2"), r"fxlab\.export\(session, \"model\.pt2\"\)"),
+    (lambda: fxlab.report(fxlab.compare(MODEL, MODEL, X), "a.html"), "Give its session"),
     (lambda: session().undo(), "nothing to undo"),
     (lambda: Session(MODEL, [X]), r"inputs: .* got a list\. Write a tuple"),
     (lambda: Session(MODEL, np.ones((2, 4))), r"inputs: .*torch\.from_numpy"),
@@ -65,3 +71,9 @@ WRONG = [
 def test_a_wrong_call_is_answered_with_the_right_one(call, words):
     with pytest.raises((AttributeError, TypeError, ValueError), match=words):
         call()
+
+
+def test_members_of_sessions_are_known_by_name():
+    functions = {name for name in dir(fxlab) if hasattr(Session, name)}
+    members = {name for name in dir(Session) if name[0] != "_"} | {"original"}
+    assert {*OF_SESSIONS} == members - functions - {"inputs"}

@@ -67,14 +67,27 @@ MOVED = {
     "wrap": "torch.fx's wrap is not needed; leaf_modules=... keeps modules as one node.",
 }
 """Name -> what to write instead. At most 60: other names are answered with the nearest one."""
+OF_SESSIONS = (
+    *("add", "applied", "apply", "apply_up_to", "changes", "copy", "exclude", "explain", "graph_module"),
+    *("history", "include", "model", "move", "on_change", "original", "passes", "preview", "redo", "refresh"),
+    *("remove", "revert", "rewrites", "save", "stages", "to_python", "undo", "why_not"),
+)
+"""Members of sessions that are no functions of fxlab."""
+WITH_A_FILE = {"report": ', "report.html"', "export": ', "model.pt2"'}
+"""Functions of a session that are asked for a file."""
 
 
 def no_such_name(
     owner: str, name: str, known: Iterable[str], moved: Mapping[str, str] = MOVED
 ) -> AttributeError:
     """Return the error for a name that is not there, with what to write instead."""
-    text = f"{owner} has no attribute {name!r}. {moved.get(name, '')}".rstrip()
-    text = text if name in moved else text + nearest(name, (each for each in known if each[:1] != "_"), 3)
+    text = f"{owner} has no attribute {name!r}. "
+    if name in moved:
+        text += moved[name]
+    elif owner == "module 'fxlab'" and name in OF_SESSIONS:
+        text += f"A session has it: fxlab.Session(model, inputs).{name}."
+    else:
+        text = text.rstrip() + nearest(name, (each for each in known if each[:1] != "_"), 3)
     return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 
@@ -88,6 +101,6 @@ def no_such_member(cls: type, name: str) -> AttributeError:
     """Return the error for a member of sessions that is not there: functions of fxlab take a session."""
     owner = f"{cls.__name__!r} object"
     if name in {*stub_homes("fxlab")} and name[:1].islower():
-        text = f"{owner} has no attribute {name!r}. Write fxlab.{name}(session)."
+        text = f"{owner} has no attribute {name!r}. Write fxlab.{name}(session{WITH_A_FILE.get(name, '')})."
         return AttributeError(text, name="", obj=None)
     return no_such_name(owner, name, dir(cls))

@@ -236,7 +236,10 @@ def is_session(value: Any) -> TypeGuard[SessionLike]:
 def checked_session(value: Any) -> SessionLike:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not is_session(value):
-        raise type_error("session", "an fxlab.Session", value, "Make one: fxlab.Session(model, inputs).")
+        advice = "Make one: fxlab.Session(model, inputs)."
+        if is_session(getattr(value, "session", None)):  # a comparison, an inspector
+            advice = "Give its session: it is the attribute session."
+        raise type_error("session", "an fxlab.Session", value, advice)
     return value
 
 

@@ -14,6 +14,7 @@ from fxlab.base.units import counted
 from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
+from fxlab.models.graph_modules.modes import Requirement
 from fxlab.operators.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
@@ -161,9 +162,10 @@ def _in_order(names: set[str], places: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:
-    """Count nodes of a graph by their kinds, the most frequent first; unknown names are ignored."""
-    kinds = kinds_by_name(graph_module)
-    return dict(Counter(kind for name, kind in kinds.items() if name in names).most_common())
+    """Count nodes by their kinds, the most frequent first; checks and unknown names do not count."""
+    kinds, modules = kinds_by_name(graph_module), modules_by_path(graph_module)
+    checks = {n.name for n in graph_module.graph.nodes if isinstance(modules.get(str(n.target)), Requirement)}
+    return dict(Counter(kinds[name] for name in kinds if name in names and name not in checks).most_common())
 
 
 def kinds_by_name(graph_module: GraphModule) -> dict[str, str]:

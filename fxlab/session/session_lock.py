@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -116,4 +117,5 @@ def changes_stack(method: Callable[Concatenate[S, P], None]) -> Callable[Concate
         in_one_turn(self, *args, **kwargs)
         return self
 
+    run.__signature__ = inspect.signature(method).replace(return_annotation="Self")  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]

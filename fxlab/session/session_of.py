@@ -31,5 +31,7 @@ def checked_session(value: object) -> Session:
         advice = "Make one: fxlab.Session(model, inputs)."
         if isinstance(getattr(value, "sessions", None), Mapping):
             advice = "Give one of its sessions; fxlab.report(record.sessions, path) takes all of them."
+        elif isinstance(getattr(value, "session", None), Session):  # a comparison, an inspector
+            advice = "Give its session: it is the attribute session."
         raise type_error("session", "an fxlab.Session", value, advice)
     return value

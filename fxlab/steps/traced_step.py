@@ -79,8 +79,8 @@ def trace_step(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor, with labels that the
         loss takes. Sizes are fixed.
     loss
-        Takes the output of the model; if it has two parameters, also the parts of ``inputs`` that the model
-        does not take, or ``inputs`` if there are none. Of several positional ones the last is such a part,
+        Takes the output of the model; if it has two parameters, also the parts of ``batch`` that the model
+        does not take, or ``batch`` if there are none. Of several positional ones the last is such a part,
         unless the model requires it. Left out, ``output.loss``.
     optimizer
         The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are

@@ -20,6 +20,8 @@ _LISTED = 5
 def no_such_pass(name: str, known: Iterable[str], argument: str = "pass_") -> ValueError:
     """Return the error for the name of a pass that is not on offer, with the nearest one that is."""
     names = [*known]
+    if name == "all":
+        return ValueError(f"{argument}: there is no pass 'all'. Give each: *session.passes.")
     words = {word for word in name.lower().replace("_", "-").split("-") if len(word) > 1}
     shared = {other: len(words & {*other.split("-")}) for other in names}
     most = max(shared.values(), default=0)

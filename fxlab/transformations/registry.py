@@ -105,7 +105,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
         advice = f"Call the class: {value.__name__}(). " if issubclass(value, Transformation) else ""
         raise type_error(argument, _EXPECTED, value, advice)
     if isinstance(value, tuple | list):
-        advice = "Write each as an argument: session.apply(*passes)."
+        advice = "Write each as an argument: *passes."
         if len(value) == 2 and all(map(inspect.isfunction, value)):
             advice = "Write fxlab.from_pattern(pattern, replacement, name=...)."
         raise type_error(argument, _EXPECTED, value, advice)

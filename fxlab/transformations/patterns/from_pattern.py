@@ -60,8 +60,8 @@ def from_pattern(
     TypeError
         If one of the two cannot be called, or a condition cannot.
     ValueError
-        If one of the two cannot be traced, they do not take and return as many values, or the pattern does
-        not use an argument.
+        If one of the two cannot be traced, they do not return as many values, the replacement takes others
+        than the pattern, or the pattern does not use an argument.
 
     Examples
     --------

@@ -78,7 +78,7 @@ def verdict(
     reference, candidate
         As for :func:`compare_outputs`; they may share tensors. A module that is not traced is run as it is.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Left out, those
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those
         of the session, or made from the configuration of the original (see :func:`fxlab.example_inputs`). An
         iterator is one over several inputs, and the same as ``variants``.
     variants
