@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
@@ -19,6 +20,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fxlab.base.checks import path_text, type_error
+from fxlab.base.torch_private import pytree
 from fxlab.front_desk.named_models import (
     built,
     configuration,
@@ -195,7 +197,8 @@ def traced(
         if (given := given_inputs(inputs)) is not None:
             args, kwargs = call_arguments(given)
             with suppress(ValueError):  # they do not fit, as those of other code than the graph's may
-                INPUTS[module] = bound_values(module, args, kwargs), {}
+                values = bound_values(module, args, kwargs)
+                INPUTS[module] = pytree.tree_map_only(torch.Tensor, _like, values), {}
         return module, given
     from fxlab.tracing.bound_inputs import meta_as_cpu
     from fxlab.tracing.symbolic_trace import traced_with_inputs
@@ -231,6 +234,11 @@ def is_session(value: Any) -> TypeGuard[SessionLike]:
     # Not asked of the object itself: reading a stage may build it.
     known = {*dir(type(value)), *getattr(value, "__dict__", ())}
     return not isinstance(value, type) and known.issuperset(_MEMBERS)
+
+
+def _like(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Return a function that makes a tensor of the same shape and dtype."""
+    return partial(torch.empty, tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def checked_session(value: Any) -> SessionLike:

@@ -98,4 +98,4 @@ def test_a_worst_batch_is_opened_and_values_are_shown_on_it(lab: JupyterLab, lab
     expect(panel).to_contain_text("The session is open on batch 1.")
     lab_page.screenshot("worst-batches", inspector)
     tables.get_by_role("tab", name="Output differences").click()
-    expect(panel).to_contain_text("Outputs differ")
+    expect(panel.get_by_role("row").nth(1)).to_contain_text("outputno")  # not the same bits

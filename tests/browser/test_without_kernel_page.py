@@ -50,9 +50,9 @@ def look_around(page: LabPage, inspector: Locator) -> None:
     inspector.locator(".fxi-results [role=option]").first.wait_for()
     search.press("Enter")
     expect(details.get_by_role("heading", level=2)).to_have_text("blocks_2_key")
-    search.fill("inputs:blocks_2_key")
+    search.fill("upstream:blocks_2_key")
     search.press("Shift+Enter")
-    expect(inspector.locator(".fxi-found-bar")).to_contain_text("nodes match inputs:blocks_2_key")
+    expect(inspector.locator(".fxi-found-bar")).to_contain_text("nodes match upstream:blocks_2_key")
     inspector.get_by_role("button", name="Clear filter").click()
     page.settle(inspector)
 

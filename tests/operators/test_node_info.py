@@ -114,7 +114,7 @@ def test_a_function_has_one_text_on_every_screen_and_in_every_table(function: Ca
         fxlab.compare_nodes(graph_module, graph_module, torch.eye(2)),
         _node_table(graph_module).set_index("node"),
     ]
-    assert lines[0] == f"Named: {text}"
+    assert lines[0] == f"{text.rpartition('.')[2]} of Named"
     assert facts.texts.values[row[2]] == text
     assert [table.at[node.name, "target"] for table in tables] == [text] * len(tables)
 

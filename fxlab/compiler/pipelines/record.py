@@ -42,7 +42,7 @@ class PassRecord(RecordingContext):
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each graph: how many passes have run and changed it, its nodes before and after.
+        """The passes of each graph that have run and changed it, counted, and its nodes before and after.
 
         ``seconds`` is the time that the passes have taken; ``times()`` has that of each.
         """

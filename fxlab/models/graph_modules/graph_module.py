@@ -48,6 +48,8 @@ INPUTS: weakref.WeakKeyDictionary[GraphModule, tuple[tuple[Any, ...], dict[str, 
 INPUTS = weakref.WeakKeyDictionary()
 """The inputs that a session was given for a plain graph, and fake values of its nodes by name, once asked.
 
+Functions that make tensors of the same shapes stand for tensors, so that these are not kept alive.
+
 They are no facts of the graph, which holds for others, so passes do not rely on them.
 """
 

@@ -1,5 +1,6 @@
 """Values of a plain graph on the inputs of its session, for conditions that a person writes."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
     if node.name not in values:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         interpreter = Interpreter(graph_module)
-        interpreter.args_iter = iter(pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments))
         with mode, torch.no_grad(), state_kept(graph_module):
+            interpreter.args_iter = iter(pytree.tree_map_only(partial, lambda made: made(), arguments))
             for each in graph_module.graph.nodes:
                 interpreter.env[each] = values[each.name] = _value(interpreter, each)
     return values[node.name]

@@ -143,7 +143,7 @@ class _Written(nn.Module):
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         super().__init__()
-        self.root, self.graph = root, graph
+        self.root, self.graph, self.meta = root, graph, {}
 
 
 def test_an_inspector_sends_code_when_it_is_asked_for(session: Session) -> None:

@@ -183,7 +183,7 @@ def test_a_preview_says_how_much_would_be_done_without_candidates_that_are_exclu
     session.exclude(DIVIDE, session.passes[DIVIDE.name].candidates(session.graph_module)[0][0])
     session.revert(DIVIDE)
     graphs = SessionGraphs(session)
-    graphs.preview(session.passes[DIVIDE])
+    graphs.preview(DIVIDE)
     assert graphs.state()["preview"]["text"] == "1 rewrite: 1 truediv becomes 1 mul"
 
 
