@@ -34,7 +34,7 @@ def test_a_tuple_of_passes_finds_them_by_name_and_by_place():
     ("given", "words"),
     [
         (fxlab.MergeLinears, r"Call the class: MergeLinears\(\)"),
-        ([fxlab.MergeLinears()], r"session\.apply\(\*passes\)"),
+        ([fxlab.MergeLinears()], r"each as an argument: \*passes"),
         ((lambda x: x, lambda x: x), r"fxlab\.from_pattern"),
         (3, "expected a transformation, its name, or a function of a graph module, got 3"),
     ],
