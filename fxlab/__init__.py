@@ -8,7 +8,7 @@ from typing import Any
 
 from fxlab._version import __version__ as __version__
 from fxlab.base.first_use import import_first, stub_homes
-from fxlab.base.hints import MOVED, no_such_name
+from fxlab.base.hints import NOT_IN_FXLAB, no_such_name
 
 _HOMES = stub_homes(__name__)
 _MODULES = {name for name, home in _HOMES.items() if home == __name__}
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
         return import_first(__name__, _HOMES[name], name)
     if name.startswith("_"):  # IPython, pickle and copy ask for these
         raise AttributeError(name)
-    raise no_such_name("module 'fxlab'", name, __all__, MOVED)
+    raise no_such_name("module 'fxlab'", name, __all__, NOT_IN_FXLAB)
 
 
 def __dir__() -> list[str]:

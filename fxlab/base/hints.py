@@ -73,6 +73,10 @@ OF_SESSIONS = (
     *("remove", "revert", "rewrites", "save", "stages", "to_python", "undo", "why_not"),
 )
 """Members of sessions that are no functions of fxlab."""
+NOT_IN_FXLAB = {
+    name: f"A session has it: fxlab.Session(model, inputs).{name}." for name in OF_SESSIONS
+} | MOVED
+"""The same for names that are asked of fxlab itself."""
 WITH_A_FILE = {"report": ', "report.html"', "export": ', "model.pt2"'}
 """Functions of a session that are asked for a file."""
 
@@ -81,13 +85,8 @@ def no_such_name(
     owner: str, name: str, known: Iterable[str], moved: Mapping[str, str] = MOVED
 ) -> AttributeError:
     """Return the error for a name that is not there, with what to write instead."""
-    text = f"{owner} has no attribute {name!r}. "
-    if name in moved:
-        text += moved[name]
-    elif owner == "module 'fxlab'" and name in OF_SESSIONS:
-        text += f"A session has it: fxlab.Session(model, inputs).{name}."
-    else:
-        text = text.rstrip() + nearest(name, (each for each in known if each[:1] != "_"), 3)
+    text = f"{owner} has no attribute {name!r}. {moved.get(name, '')}".rstrip()
+    text = text if name in moved else text + nearest(name, (each for each in known if each[:1] != "_"), 3)
     return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 

@@ -60,16 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(answer, options)
         return code
     except KeyboardInterrupt as error:
-        return _failed("interrupted", ExitCode.INTERRUPTED, told and error)
+        return _failed("interrupted", ExitCode.INTERRUPTED, error if told else None)
     except SystemExit as end:  # of a model's or pass's code, whose status would be taken for the answer
         words = 'this code ends Python, so there is no answer. Keep it under `if __name__ == "__main__"`.'
-        return _failed(f"{placed_words(end)}: {words}", ExitCode.BAD_USAGE, told and end)
+        return _failed(f"{placed_words(end)}: {words}", ExitCode.BAD_USAGE, end if told else None)
     except CommandError as error:
         # Its own words are the last line in any case.
-        return _failed(str(error), error.code, told and (error.__cause__ or error))
+        return _failed(str(error), error.code, (error.__cause__ or error) if told else None)
     except Exception as error:
         words = f"{type(error).__name__}: {error}".strip()
-        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, told and error)
+        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, error if told else None)
 
 
 COMMANDS = ("trace", "report", "check", "compare", "compile", "doctor")
@@ -168,8 +168,8 @@ def _write(answer: Answer | str, options: argparse.Namespace) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(words: str, code: ExitCode, told: BaseException | bool) -> int:
-    if isinstance(told, BaseException):
+def _failed(words: str, code: ExitCode, told: BaseException | None) -> int:
+    if told is not None:
         traceback.print_exception(told)
     print(visible(f"fxlab: {words}"), file=sys.stderr)
     return code

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
@@ -20,7 +19,6 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fxlab.base.checks import path_text, type_error
-from fxlab.base.torch_private import pytree
 from fxlab.front_desk.named_models import (
     built,
     configuration,
@@ -30,8 +28,8 @@ from fxlab.front_desk.named_models import (
     model_class,
     pretrained,
 )
-from fxlab.models.graph_modules.graph_module import INPUTS, check_lints
-from fxlab.models.running.running import Inputs, bound_values, call_arguments, given_inputs
+from fxlab.models.graph_modules.graph_module import check_lints
+from fxlab.models.running.running import Inputs, call_arguments, given_inputs, note_inputs
 from fxlab.models.running.step_record import step_record
 
 if TYPE_CHECKING:
@@ -195,10 +193,7 @@ def traced(
                     f"{name}: a graph is taken as it is. Give the model that it is of to trace that."
                 )
         if (given := given_inputs(inputs)) is not None:
-            args, kwargs = call_arguments(given)
-            with suppress(ValueError):  # they do not fit, as those of other code than the graph's may
-                values = bound_values(module, args, kwargs)
-                INPUTS[module] = pytree.tree_map_only(torch.Tensor, _like, values), {}
+            note_inputs(module, *call_arguments(given))
         return module, given
     from fxlab.tracing.bound_inputs import meta_as_cpu
     from fxlab.tracing.symbolic_trace import traced_with_inputs
@@ -236,19 +231,21 @@ def is_session(value: Any) -> TypeGuard[SessionLike]:
     return not isinstance(value, type) and known.issuperset(_MEMBERS)
 
 
-def _like(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return a function that makes a tensor of the same shape and dtype."""
-    return partial(torch.empty, tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-
 def checked_session(value: Any) -> SessionLike:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not is_session(value):
-        advice = "Make one: fxlab.Session(model, inputs)."
-        if is_session(getattr(value, "session", None)):  # a comparison, an inspector
-            advice = "Give its session: it is the attribute session."
-        raise type_error("session", "an fxlab.Session", value, advice)
+        raise no_session(value)
     return value
+
+
+def no_session(value: Any) -> TypeError:
+    """Return the error that asks for a session, which some results hold."""
+    advice = "Make one: fxlab.Session(model, inputs)."
+    if isinstance(getattr(value, "sessions", None), Mapping):
+        advice = "Give one of its sessions; fxlab.report(record.sessions, path) takes all of them."
+    elif is_session(getattr(value, "session", None)):  # a comparison, an inspector
+        advice = "Give its session: it is the attribute session."
+    return type_error("session", "an fxlab.Session", value, advice)
 
 
 def compared_models(

@@ -163,9 +163,10 @@ def _in_order(names: set[str], places: Mapping[str, int]) -> tuple[str, ...]:
 
 def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:
     """Count nodes by their kinds, the most frequent first; checks and unknown names do not count."""
-    kinds, modules = kinds_by_name(graph_module), modules_by_path(graph_module)
-    checks = {n.name for n in graph_module.graph.nodes if isinstance(modules.get(str(n.target)), Requirement)}
-    return dict(Counter(kinds[name] for name in kinds if name in names and name not in checks).most_common())
+    modules = modules_by_path(graph_module)
+    nodes = (node for node in graph_module.graph.nodes if node.name in names)
+    asked = (node for node in nodes if not isinstance(modules.get(str(node.target)), Requirement))
+    return dict(Counter(kind_text(node, modules) for node in asked).most_common())
 
 
 def kinds_by_name(graph_module: GraphModule) -> dict[str, str]:

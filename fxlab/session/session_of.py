@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from fxlab.base.checks import describe, type_error
-from fxlab.front_desk.sources import Model
+from fxlab.base.checks import describe
+from fxlab.front_desk.sources import Model, no_session
 from fxlab.models.running.running import Inputs
 from fxlab.session.session import Session
 
@@ -28,10 +26,5 @@ def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
 def checked_session(value: object) -> Session:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not isinstance(value, Session):
-        advice = "Make one: fxlab.Session(model, inputs)."
-        if isinstance(getattr(value, "sessions", None), Mapping):
-            advice = "Give one of its sessions; fxlab.report(record.sessions, path) takes all of them."
-        elif isinstance(getattr(value, "session", None), Session):  # a comparison, an inspector
-            advice = "Give its session: it is the attribute session."
-        raise type_error("session", "an fxlab.Session", value, advice)
+        raise no_session(value)
     return value

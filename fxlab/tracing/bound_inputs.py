@@ -86,7 +86,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     Raises TypeError if inputs are none of these, do not fit the signature, or hold an object that a graph
     cannot take apart; ValueError if they are fake tensors, which have no numbers.
     """
-    args, kwargs = given_arguments(with_places(model, inputs))
+    args, kwargs = given_arguments(inputs)
     signature = inspect.signature(model.forward)
     try:
         bound = signature.bind(*args, **kwargs)

@@ -119,12 +119,11 @@ class CompilerStack:
         """Return the graph after some passes, without others below, and the step of the last one."""
         found, steps = self._gone_through(entries)
         snapshot = steps[-1].after if steps else self._stack(found).first
-        return self._module(entries, snapshot), self.done_by_last(entries)
+        return self._module(entries, snapshot), _done_by_last(steps, entries)
 
     def done_by_last(self, entries: Entries) -> Step | None:
         """Return the step of the last of some passes, if it was there; see :meth:`stage`."""
-        _, steps = self._gone_through(entries)
-        return steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None
+        return _done_by_last(self._gone_through(entries)[1], entries)
 
     def _gone_through(self, entries: Entries) -> tuple[Compile, Sequence[Step]]:
         """Return a compile that has gone through some passes, and its steps up to the last of them."""
@@ -268,3 +267,7 @@ def stacks_of(compiler: Compiler) -> dict[str, CompilerStack]:
 
 def _limits(entries: Entries) -> dict[str, Limit]:
     return {name: limit for name, limit in entries if limit is not None}
+
+
+def _done_by_last(steps: Sequence[Step], entries: Entries) -> Step | None:
+    return steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None

@@ -6,7 +6,8 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
@@ -22,6 +23,7 @@ from fxlab.base.torch_private import (
     pytree,
     transforms_depth,
 )
+from fxlab.models.graph_modules.graph_module import INPUTS
 from fxlab.models.parallel.ranks import before_run
 from fxlab.models.state.settings import requires_gradients
 from fxlab.values.memory import overlapping_groups
@@ -281,6 +283,17 @@ def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[
         raise ValueError(f"it does not take these inputs: {error}") from error
     bound.apply_defaults()
     return (*bound.args, *bound.kwargs.values())
+
+
+def note_inputs(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note the shapes of inputs of a graph, unless they do not fit, as those of other code than its own."""
+
+    def like(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return partial(torch.empty, tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+    with suppress(ValueError):
+        values = bound_values(graph_module, args, kwargs)
+        INPUTS[graph_module] = pytree.tree_map_only(torch.Tensor, like, values), {}
 
 
 def memoize_by_tensor(

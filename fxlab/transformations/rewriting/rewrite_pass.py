@@ -302,8 +302,9 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         tried = [(facts, self._candidates_tried(facts)) for facts in known]
         found = [attempt for _, attempts in tried for attempt, _ in attempts]
         if self.near_misses_beside_candidates or not found:
-            missed = (each for facts, attempts in tried for each in self.near_misses(facts, _taken(attempts)))
-            found += (each for each in missed if each.is_near or not found)
+            for missed in (each for facts, own in tried for each in self.near_misses(facts, _taken(own))):
+                if missed.is_near or not found:
+                    found.append(missed)
         return explanation(
             (name, each.matched, each.reason, each.code, number)
             for number, each in enumerate(found)

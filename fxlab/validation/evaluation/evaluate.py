@@ -89,20 +89,17 @@ def evaluate(
     check_runs(original, "reference")
     check_runs(transformed, "candidate")
     own = checked_metrics(metrics)
-    rest, gathered = enumerate(batches), _Gathered()
-    stopped = False
+    gathered, stopped, work = _Gathered(), False, None
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
         try:
-            first = [*itertools.islice(rest, 1)]
-            predicts = bool(first) and _predicts_next_token(original, first[0][1])
-            work = Work(original, transformed, own, predicts)
-            for number, batch in itertools.chain(first, rest):
+            for number, batch in enumerate(batches):
                 check_batch(batch, number)
+                work = work or Work(original, transformed, own, _predicts_next_token(original, batch))
                 gathered.add(judged_batch(work, number, batch), batch)
                 bar.update()
         except KeyboardInterrupt:
             stopped = True
-    rows = tuple(gathered.rows[number] for number in sorted(gathered.rows))
+    rows = tuple(gathered.rows)
     worst = [_worst_batch(original, result, batch) for result, batch in gathered.worst]
     verdict = verdict_over(gathered.worst[0][0] if gathered.worst else None, rows)
     return Evaluation(verdict, tuple(worst), rows, total, stopped)
@@ -130,13 +127,13 @@ class _Gathered:
     """Results gathered while batches come: a short one of each, and the worst few with their batches."""
 
     def __init__(self) -> None:
-        self.rows: dict[int, BatchResult] = {}
+        self.rows: list[BatchResult] = []
         self.worst: list[tuple[BatchResult, Any]] = []
 
     def add(self, result: BatchResult, batch: Any) -> None:
         """Keep a short result, and all of it with the batch if it is among the worst so far."""
         short = None if result.verdict is None else replace(result.verdict, outputs={}, by_inputs={})
-        self.rows[result.number] = replace(result, verdict=short)
+        self.rows.append(replace(result, verdict=short))
         if result.status in (REFUSED, FAILED):
             return
         worst = sorted([*self.worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)

@@ -43,9 +43,7 @@ class Chain:
 
     def numbers(self, device: torch.device) -> torch.Tensor:
         """Return all finite numbers of the dtype, in one row."""
-        every = (
-            torch.arange(-(2**15), 2**15, dtype=torch.int32, device="cpu").to(torch.int16).view(self.dtype)
-        )
+        every = torch.arange(-(2**15), 2**15, dtype=torch.int16, device="cpu").view(self.dtype)
         return every[every.isfinite()].to(device)
 
     def differing(self, numbers: torch.Tensor) -> torch.Tensor:
@@ -91,9 +89,8 @@ class EveryNumber:
 
 def every_number(original: GraphModule, transformed: GraphModule) -> EveryNumber:
     """Run each changed chain, before and after, on every finite number of its dtype."""
-    if not any(tensor.dtype in DTYPES for tensor in tensors_of(original)) and not any(
-        known_dtype(node) in DTYPES for node in original.graph.find_nodes(op="placeholder")
-    ):
+    dtypes = {tensor.dtype for tensor in tensors_of(original)}
+    if dtypes.union(map(known_dtype, original.graph.find_nodes(op="placeholder"))).isdisjoint(DTYPES):
         return EveryNumber()
     if any(sets_global_state(node) for graph in (original.graph, transformed.graph) for node in graph.nodes):
         return EveryNumber()  # the calls of a chain may be under other settings

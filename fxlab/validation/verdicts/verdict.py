@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import isroutine
+from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.nn import Module
 
 from fxlab.base.checks import check_is, require_bool
@@ -20,7 +21,7 @@ from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
-from fxlab.validation.tensor_values.visited_run import values_at
+from fxlab.validation.tensor_values.visited_run import visit_values
 from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
@@ -213,10 +214,17 @@ class Reference:
         if not (found.agrees and isinstance(original, GraphModule) and isinstance(transformed, GraphModule)):
             return found
         every = every_number(original, transformed)
+        ranges: dict[Node, Any] = dict.fromkeys(chain.begins_at for chain, _ in every.others)
+
+        def note(node: Node, value: Any) -> None:
+            if node in ranges:
+                ranges[node] = value.min(), value.max()
+
+        if ranges:
+            visit_values(original, next(iter(self.inputs.values())), note, name="original")
         for chain, numbers in every.others:
-            inputs = next(iter(self.inputs.values()))
-            (seen,) = values_at(original, chain.begins_at, inputs, "original").values()
-            numbers = numbers[(seen.min() <= numbers) & (numbers <= seen.max())]
+            least, most = ranges[chain.begins_at]
+            numbers = numbers[(least <= numbers) & (numbers <= most)]
             numbers = numbers[chain.original(numbers).isfinite()]
             if not len(numbers):
                 continue
@@ -224,9 +232,8 @@ class Reference:
             if judged.different:
                 of = f"the {len(numbers):,} numbers of {dtype_name(chain.dtype)} that give other bits"
                 some = ", ".join(f"{number:g}" for number in numbers[:3].tolist())
-                return replace(
-                    found, status=Status.DIFFERENT, reason=f"{chain.name}, on {of} ({some}): {judged.reason}"
-                )
+                reason = f"{chain.name}, on {of} ({some}): {judged.reason}"
+                return replace(found, status=Status.DIFFERENT, reason=reason)
         notes = tuple(every.notes)
         return replace(found, notes=found.notes + notes, reason="; ".join([found.reason, *notes]))
 
