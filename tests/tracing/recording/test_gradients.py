@@ -431,7 +431,8 @@ WAYS_TO_HOLD = {
 
 
 @pytest.mark.skipif(
-    not isinstance(vars(torch.autograd.Function)["apply"], classmethod), reason="written in C since torch 2.15"
+    not isinstance(vars(torch.autograd.Function)["apply"], classmethod),
+    reason="written in C since torch 2.15",
 )
 @pytest.mark.parametrize("way", WAYS_TO_HOLD)
 def test_a_function_of_autograd_that_is_held_as_a_value_keeps_its_backward(way):
