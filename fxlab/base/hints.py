@@ -36,8 +36,6 @@ MOVED = {
     "training_session": "Write fxlab.Session(fxlab.trace_step(model, batch, loss=loss)).",
     # Members of sessions that went.
     "apply_all": "Write session.apply(*session.passes).",
-    "can_redo": "session.redo() raises ValueError if there is nothing to redo.",
-    "can_undo": "session.undo() raises ValueError if there is nothing to undo.",
     "code": "Write session.graph_module.code.",
     "excluded": "session.rewrites(pass_) has the rewrites of a pass, and those that are excluded.",
     "find": "Write session.passes[name], or fxlab.nodes(session, where).",
@@ -48,6 +46,16 @@ MOVED = {
     "revert_all": "Write session.revert().",
     "toggle": "Write session.apply(pass_) or session.revert(pass_).",
     "values": "Write fxlab.node_values(session, node).",
+    "diff": "Write session.changes(), or fxlab.code_diff(a, b).",
+    "forward": "Write session.graph_module(*inputs).",
+    "gm": "Write session.graph_module.",
+    "reset": "Write session.revert(), which switches all passes off.",
+    "show": "Write fxlab.inspect(session), or fxlab.draw(session) for a picture alone.",
+    "table": "Write session.changes(), session.explain(pass_) or fxlab.nodes(session).",
+    "to": "Write fxlab.Session(model.to(device), inputs).",
+    # Names that others have for what fxlab does.
+    "allclose": "Write fxlab.compare(reference, candidate, inputs).",
+    "check": "Write session.apply(pass_) and session.verdict(); fxlab check is a command.",
     # Names of optimum, transformers, torch.fx and torch.export.
     "Dim": "torch.export's Dim has no counterpart: sizes are symbols unless dynamic=False.",
     "ExportedProgram": "Write fxlab.Session(program), or fxlab.from_exported(program).",
@@ -86,7 +94,9 @@ def no_such_name(
 ) -> AttributeError:
     """Return the error for a name that is not there, with what to write instead."""
     text = f"{owner} has no attribute {name!r}. {moved.get(name, '')}".rstrip()
-    text = text if name in moved else text + nearest(name, (each for each in known if each[:1] != "_"), 3)
+    if name not in moved:
+        names = [each for each in known if each[:1] != "_"]
+        text += nearest(name, names, 3) or f" Its names: {', '.join(n for n in names if n.islower())}."
     return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 
