@@ -62,7 +62,7 @@ WRONG = [
     (lambda: fxlab.quantize(MODEL), "Its names: as_backend, .*verdict"),
     (lambda: session().table(), r"session\.changes\(\)"),
     (lambda: session().gm, r"session\.graph_module"),
-    (lambda: session().device, "Its names: .*why_not"),
+    (lambda: session().hooks, "Its names: .*why_not"),
     (lambda: Session(MODEL, np.ones((2, 4))), r"inputs: .*torch\.from_numpy"),
     (lambda: Session(MODEL, input=X), "unexpected keyword argument 'input'"),
     (lambda: Session("bert-base-uncased"), r"model: expected a torch\.nn\.Module"),
