@@ -1,6 +1,9 @@
 import logging
 import os
+import re
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -39,13 +42,29 @@ _OF_TORCH.handlers.clear()
 _OF_TORCH.addHandler = lambda handler: None
 
 
+BROWSER = pytest.StashKey()
+
+
 @pytest.fixture(scope="session")
-def browser():
+def browser(request):
     """One for all tests of a process, as no two can run in a thread."""
     from headless_chromium import launched
 
     with launched() as browser:
+        request.session.stash[BROWSER] = browser
         yield browser
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Keep a picture of each page that is open where a test fails."""
+    report = yield
+    if report.failed and item.get_closest_marker("browser") and BROWSER in item.session.stash:
+        folder = Path(__file__).parent / "browser" / "artifacts"
+        contexts = item.session.stash[BROWSER].contexts
+        for number, page in enumerate(page for context in contexts for page in context.pages):
+            page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
+    return report
 
 
 def pytest_runtest_setup():
@@ -53,6 +72,13 @@ def pytest_runtest_setup():
         pytest.skip("The time of `make quick` is over: left to `make test`.")
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
+    if hasattr(config, "cache"):
+        seconds = Counter()
+        for report in (*terminalreporter.getreports(""), *terminalreporter.getreports("passed")):
+            if "slow" not in report.keywords:
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+        # The larger ones, as some of a file's tests may have run.
+        config.cache.set("fxlab/seconds", seconds | Counter(config.cache.get("fxlab/seconds", {})))
     if EXAMPLES:
         terminalreporter.write_line(f"{EXAMPLES.total():,} random examples of {len(EXAMPLES)} laws held")
