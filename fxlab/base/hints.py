@@ -8,27 +8,8 @@ from collections.abc import Iterable, Mapping
 from fxlab.base.first_use import stub_homes
 
 MOVED = {
-    # Names of fxlab that are in a module.
-    "CompileSession": "Write fxlab.compiler.CompileSession.",
-    "RewritePass": "Write fxlab.rewriting.RewritePass.",
-    "as_step": "Write fxlab.steps.as_step(session).",
-    "collectives": "Write fxlab.steps.collectives(model).",
-    "compare_runs": "Write fxlab.runs.compare_runs(reference, candidate).",
-    "compare_steps": "Write fxlab.steps.compare_steps(session, batches).",
-    "compile_session": "Write fxlab.compiler.compile_session(model, inputs).",
-    "either": "Write fxlab.rewriting.either(...).",
-    "expect": "Write fxlab.testing.expect(...).",
-    "expect_no_match": "Write fxlab.testing.expect_no_match(...).",
-    "find_matches": "Write fxlab.rewriting.find_matches(graph_module, pattern).",
-    "offered": "Write fxlab.Session(model, inputs).passes, or fxlab.transformations.offered().",
-    "pattern_of": "Write fxlab.rewriting.pattern_of(...).",
-    "record_compile": "Write fxlab.compiler.record_compile().",
-    "record_passes": "Write fxlab.compiler.record_passes().",
-    "record_run": "Write fxlab.runs.record_run(...).",
-    "repro": "Write fxlab.testing.repro(session, path).",
-    "transformed_nodes": "Write fxlab.rewriting.transformed_nodes(session.graph_module, pass_).",
+    # Names of fxlab that are elsewhere, or went; those of its public modules are found there.
     "validation": "Its functions are at the top level: fxlab.verdict, fxlab.compare_stages and others.",
-    # Names of fxlab that went.
     "Inspector": "fxlab.inspect(session) returns one; its class is fxlab.notebook.Inspector.",
     "as_model": "Write model.compile(backend=fxlab.as_backend(session)).",
     "capture": "Write capture = fxlab.Capture(), and torch.compile(model, backend=capture).",
