@@ -591,6 +591,7 @@ CHANGES_OF_THE_ORIGINAL = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("change", CHANGES_OF_THE_ORIGINAL, ids=lambda change: change.__name__)
 @pytest.mark.parametrize(
     "names",

@@ -171,6 +171,7 @@ class OfSparse(nn.Module):
         return x * self.number(sparse)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("count", [0, 2])
 @pytest.mark.parametrize(

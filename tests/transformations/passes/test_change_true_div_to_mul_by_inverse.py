@@ -29,6 +29,7 @@ def why_not(function, x, *, shaped=True):
     return refused(ChangeTrueDivToMulByInverse(), gm)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "divide",
     [

@@ -121,6 +121,7 @@ CONVS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("conv", CONVS, ids=str)
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_batch_norm_is_folded_into_a_convolution(conv, affine):

@@ -76,6 +76,7 @@ def test_a_scaled_weight_is_found_by_name():
         assert str(found).startswith(f"{name}: a different function")
 
 
+@pytest.mark.often(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pass_", "dtype"),

@@ -31,6 +31,7 @@ def judged(a, b, x=None):
     return verdict(graph_of(a), graph_of(b), torch.randn(64) if x is None else x)
 
 
+@pytest.mark.often(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), [("llama", torch.float16), ("bert", torch.bfloat16)])
 def test_merged_linears_are_within_rounding_and_one_percent_of_a_weight_is_not(name, dtype):
@@ -47,6 +48,7 @@ def test_merged_linears_are_within_rounding_and_one_percent_of_a_weight_is_not(n
         assert "a different function" in found.reason
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_roundings_of_every_result_are_within_rounding(dtype):
     """Merged on this machine, linears may give the very same bits; here they cannot."""
@@ -146,6 +148,7 @@ DOUBLES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("size", [1, 6, 500])
 @pytest.mark.parametrize("name", DOUBLES)
 def test_what_float64_rounds_is_no_other_function_though_no_wider_dtype_tells(name, size):
