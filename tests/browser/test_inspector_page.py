@@ -236,18 +236,6 @@ def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspect
     merge.locator("summary").click()
 
 
-def test_a_click_shows_the_details_of_a_node(page: LabPage, inspector: Locator) -> None:
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    details = inspector.get_by_role("region", name="Details")
-    expect(details).to_contain_text("torch.nn.modules.sparse.Embedding")
-    expect(details).to_contain_text("(20, 8)")
-    expect(box(inspector, "embedding")).to_have_class(re.compile("fxi-selected"))
-    details.get_by_role("button", name="tokens").first.click()
-    page.settle(inspector)
-    expect(details.get_by_role("heading", level=2)).to_have_text("tokens")
-
-
 def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
     keyboard = page.page.keyboard
     box(inspector, "embedding").click()
@@ -305,34 +293,6 @@ def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_wit
     assert moved is not None
     assert (moved["x"] - shown["x"], moved["y"] - shown["y"]) == pytest.approx((-30, -20), abs=2)
     assert (percent.inner_text(), top()) == (size, before)
-
-
-def test_the_graph_is_moved_by_dragging(page: LabPage, inspector: Locator) -> None:
-    mouse = page.page.mouse
-    area = inspector.locator(".fxi-graph").bounding_box()
-    assert area is not None
-    mouse.move(area["x"] + 60, area["y"] + 60)
-    before = box(inspector, "embedding").bounding_box()
-    assert before is not None
-    mouse.down()
-    mouse.move(area["x"] + 160, area["y"] + 100, steps=4)
-    mouse.up()
-    page.settle(inspector)
-    after = box(inspector, "embedding").bounding_box()
-    assert after is not None
-    assert after["x"] - before["x"] == pytest.approx(100, abs=2)
-    assert after["y"] - before["y"] == pytest.approx(40, abs=2)
-
-
-def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, inspector: Locator) -> None:
-    expect(inspector.locator(".fxi-layer svg")).not_to_contain_text("key_2")
-    inspector.get_by_role("combobox", name="Search").fill("linear key 2")
-    inspector.locator(".fxi-results [role=option]").first.wait_for()
-    page.page.keyboard.press("Enter")
-    page.settle(inspector)
-    details = inspector.get_by_role("region", name="Details")
-    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_2_key")
-    expect(inspector.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
 
 
 def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, inspector: Locator) -> None:

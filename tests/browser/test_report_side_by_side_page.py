@@ -75,20 +75,6 @@ def find(page: Page, name: str) -> None:
     settle(page)
 
 
-def words_on(side: Locator) -> dict[str, Any]:
-    """Return the words on the boxes of a graph of the page."""
-    found: dict[str, Any] = side.evaluate(
-        """side => Object.fromEntries([...side.querySelectorAll(".fxi-layer svg g.node")].map(g => [
-            g.dataset.box,
-            [
-                [...g.classList].filter(name => !name.startsWith("fxi-")).join(" "),
-                ...[...g.querySelectorAll("text:not(.fxi-flag text)")].map(text => text.textContent),
-            ],
-        ]))"""
-    )
-    return found
-
-
 def test_what_is_selected_on_one_side_is_shown_on_the_other(page: Page) -> None:
     find(page, "query_key_merged_2")
     expect(details_title(page)).to_have_text("query_key_merged_2")
