@@ -1,3 +1,4 @@
+import contextlib
 import logging
 import os
 import re
@@ -63,7 +64,8 @@ def pytest_runtest_makereport(item):
         folder = Path(__file__).parent / "browser" / "artifacts"
         contexts = item.session.stash[BROWSER].contexts
         for number, page in enumerate(page for context in contexts for page in context.pages):
-            page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
+            with contextlib.suppress(Exception):  # of a page that is gone
+                page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
     return report
 
 
