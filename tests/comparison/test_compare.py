@@ -141,6 +141,7 @@ def test_a_right_port_agrees_and_nothing_is_accused(original, compared):
     assert fxlab.first_divergence(original, port, (IDS,)) is None
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("mistake", "there", "in_reference"),
     [
@@ -269,6 +270,7 @@ class Turned(nn.Module):
         return (x * at) @ x.transpose(-2, -1)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -466,6 +468,7 @@ class Wrong(torch.autograd.Function):
         return gradient * 0.5
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("mistake", ["", "gradient", "detach"])
 def test_gradients_are_compared_if_they_are_asked_for(model, mistake):
     class Layers(PortedLayer):
