@@ -1,14 +1,12 @@
 """A graph that exists already is drawn, transformed and judged without the tracer, Dynamo and Inductor."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 import tomllib
 from pathlib import Path
 
 import pytest
+from fresh_python import run
 from installed_passes import install_passes
 
 MODEL = """
@@ -36,28 +34,15 @@ USES = {
 """A use of fxlab -> code, and how many modules of fxlab it may import: some more than it does."""
 
 
-IN_FORKS = """
-    import os
-    for use, code in uses.items():
-        if os.fork() == 0:
-            exec(code)
-            print(json.dumps([use, sorted({*sys.modules} - before)]), flush=True)
-            os._exit(0)
-        assert os.wait()[1] == 0, use
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each use is tried in a fork")
-def test_a_graph_needs_neither_the_tracer_nor_dynamo():
-    uses = {use: code for use, (code, _) in USES.items()}
-    program = f"{textwrap.dedent(MODEL)}\nuses = {uses}\n{textwrap.dedent(IN_FORKS)}"
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    imported = dict(map(json.loads, run.stdout.splitlines()))
+@pytest.mark.parametrize("use", USES)
+def test_a_graph_needs_neither_the_tracer_nor_dynamo(use):
+    code, most = USES[use]
+    told = "print(json.dumps(sorted({*sys.modules} - before)))"
+    imported = json.loads(run(f"{textwrap.dedent(MODEL)}{code}\n{told}"))
     heavy = ("torch._dynamo", "torch._inductor", "fxlab.tracing", "transformers", "IPython")
-    for use, (_, most) in USES.items():
-        assert [name for name in imported[use] if name.startswith(heavy)] == [], use
-        assert len([name for name in imported[use] if name.partition(".")[0] == "fxlab"]) <= most, use
+    assert [name for name in imported if name.startswith(heavy)] == []
+    assert len([name for name in imported if name.partition(".")[0] == "fxlab"]) <= most
 
 
 FIRST_PICTURE = """
@@ -83,9 +68,7 @@ FIRST_PICTURE = """
 
 @pytest.mark.slow
 def test_a_first_picture_needs_neither_tables_nor_compilers():
-    program = textwrap.dedent(FIRST_PICTURE)
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    imported = json.loads(run.stdout)
+    imported = json.loads(run(FIRST_PICTURE))
     heavy = (
         "torch._dynamo",
         "torch._inductor",
@@ -125,5 +108,4 @@ QUIET = """
 @pytest.mark.slow
 def test_an_import_listens_to_nothing_and_loads_no_plug_in(tmp_path):
     install_passes(tmp_path, "somebodys_passes", "raise SystemExit(3)", {"a": "somebodys_passes:a"})
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(QUIET)], check=True, env=environment)
+    run(QUIET, path=(tmp_path,))

@@ -3,11 +3,9 @@
 import ast
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
+import fresh_python
 import pytest
 
 from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
@@ -121,9 +119,7 @@ PROGRAM = """
 
 
 def outcomes(run: str, paths: list[str]) -> dict[str, str]:
-    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), run, *paths]
-    result = subprocess.run(program, check=True, capture_output=True, text=True)
-    return json.loads(result.stdout)
+    return json.loads(fresh_python.run(PROGRAM, run, *paths))
 
 
 def test_graphs_are_drawn_and_transformed_without_them():

@@ -59,9 +59,7 @@ def test_nothing_is_wrong_with_the_workflows() -> None:
             "same bits",
             True,
         ),
-        ("trace made.py:model --nodes", 0, "none", False),
         ("compile script.py -- --json -o mine", 5, "none", False),
-        ("", 2, "none", False),
     ],
 )
 def test_the_action_tells_the_verdict_and_ends_as_the_command(tmp_path, command, code, verdict, page) -> None:

@@ -1,9 +1,7 @@
 """fxlab where transformers is not installed: all that needs no model of it, and words for what does."""
 
-import subprocess
-import sys
-
 import pytest
+from fresh_python import run
 
 BLOCKED = """
 import contextlib
@@ -84,11 +82,4 @@ else:
 
 @pytest.mark.slow
 def test_without_transformers(tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-c", BLOCKED + PLAIN + OF_TRANSFORMERS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stderr
+    run(BLOCKED + PLAIN + OF_TRANSFORMERS, cwd=tmp_path)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
     from fxlab.tracing.leaf_modules import Choice as Choice
     from fxlab.tracing.report import TraceError
+    from fxlab.tracing.unchecked_trace import UncheckedTrace
     from fxlab.transformations import Transformation
 
 Model: TypeAlias = Union[torch.nn.Module, ExportedProgram, Callable[..., Any], "CapturedGraph", "TraceError"]
@@ -201,6 +202,13 @@ def traced(
     given = inputs_or_examples(inputs, module) if inputs is not None or isroutine(module) else None
     with meta_as_cpu() if for_cpu else nullcontext():
         return traced_with_inputs(module, given, dynamic=dynamic, leaves=leaf_modules)
+
+
+def recorded(module: torch.nn.Module, inputs: Inputs | None) -> UncheckedTrace:
+    """Return the trace of a module, to be looked at before it is compared with the module."""
+    from fxlab.tracing.unchecked_trace import UncheckedTrace
+
+    return UncheckedTrace(module, None if inputs is None else inputs_or_examples(inputs, module))
 
 
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:

@@ -45,6 +45,9 @@ class Inspector(StackScreen):
         If the package was installed without its front end.
     """
 
+    _place_of_words: tuple[str, int] | None = None
+    """The output of words in a cell that the picture takes the place of, if it is shown there."""
+
     def __init__(self, session: Session, *, height: int | None = None) -> None:
         if height is not None:
             positive_int(height, "height")
@@ -110,7 +113,7 @@ class Inspector(StackScreen):
         ValueError
             If there is no such stage, or it cannot be compared with that.
         """
-        last = len(self.session.applied)
+        last = len(self._session.applied)
         if not isinstance(number, int) or not 0 <= number <= last:
             raise ValueError(f"There is no stage {number}: the last is {last}.")
         chosen = checked_comparison(number, compared)
@@ -142,7 +145,7 @@ class Inspector(StackScreen):
 
     @panes.setter
     def panes(self, stages: Sequence[int]) -> None:
-        last = len(self.session.applied)
+        last = len(self._session.applied)
         row = sorted({*stages}) if isinstance(stages, list | tuple | range) else []
         if not 0 < len(row) <= MOST_PANES or not all(type(n) is int and 0 <= n <= last for n in row):
             raise ValueError(
@@ -257,6 +260,7 @@ class Inspector(StackScreen):
 
     @answers("refresh", "Refreshing the inspector", is_slow=True)
     def _refresh_all(self) -> None:
+        _ = self.session
         self._refresh()
 
     @answers("judge", "Measuring the model's own rounding in float64", is_slow=True)
@@ -313,7 +317,7 @@ class Inspector(StackScreen):
             return None
         data, metadata = bundle
         nodes = len(self._graphs.data.shown(self._drawn.number).graph.graph.nodes)
-        words = f"fxlab inspector: {model_name(self.session)}, {counted(nodes, 'node')}"
+        words = f"fxlab inspector: {model_name(self._session)}, {counted(nodes, 'node')}"
         static = {
             "text/html": static_view(words, self.svg, self._shown_tables, self._static_name),
             "text/plain": f"<{words}>",
@@ -326,11 +330,15 @@ class Inspector(StackScreen):
         One output for both would be a page alone: Jupyter shows the kind that it likes best, also where a
         notebook is opened without the kernel, and then an error takes the place of the page.
         """
+        from IPython import get_ipython
         from IPython.display import publish_display_data
 
         bundle = self._repr_mimebundle_(**kwargs)
         if bundle is not None:
             data, metadata = bundle
             view = {kind: data.pop(kind) for kind in [*data] if kind.endswith("widget-view+json")}
-            publish_display_data(data)  # type: ignore[no-untyped-call]
+            (name, cell), self._place_of_words = self._place_of_words or ("", None), None
+            is_here = cell is not None and cell == getattr(get_ipython(), "execution_count", None)
+            options = {"transient": {"display_id": name}, "update": True} if is_here else {}
+            publish_display_data(data, **options)  # type: ignore[no-untyped-call]
             publish_display_data({**view, "text/plain": ""}, metadata)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 import weakref
@@ -33,11 +34,18 @@ from fxlab.view_model.pass_state import (
 )
 from fxlab.view_model.protocol import Extra, Outputs, PassError
 from fxlab.view_model.session_remarks import session_remarks
-from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
+from fxlab.view_model.session_state import (
+    CHECKING,
+    RECORDED_AGAIN,
+    changed_nodes_state,
+    check_failure,
+    outputs_state,
+)
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+    from fxlab.session.first_look import FirstLook
     from fxlab.view_model.graph_data import GraphData
 
 
@@ -49,7 +57,11 @@ class Screen(PageWidget):
     """A session as a page needs it, kept up to date. The page itself decides on its view."""
 
     def __init__(self, session: Session, *, height: int | None) -> None:
-        self.session = session
+        self._session = session
+        self._first_look: FirstLook | None = None
+        """The check of the session's graph, if it was only recorded when it was first shown."""
+        self._check_failure: Outputs | None = None
+        """Words for a check that has ended without a result: it waits until the session is used."""
         self._places: set[str] = set()
         """Places in pages that show this, and perhaps in one that was killed: it costs, and is harmless."""
         self._is_behind = False
@@ -65,6 +77,38 @@ class Screen(PageWidget):
         self._pass_errors: dict[str, PassError] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
+
+    @property
+    def session(self) -> Session:
+        """The session. If its graph was only recorded yet, it is compared with the model first."""
+        if self._is_unchecked:
+            is_busy = bool(self._shown_status["busy"])
+            with contextlib.nullcontext() if is_busy else self._busy("Checking the graph"):
+                self._check_graph(in_slices=False)
+        return self._session
+
+    def _begin_with(self, look: FirstLook) -> None:
+        """Show that the session was recorded only: its check follows while a page has no other request."""
+        self._first_look = look
+        self._show_tables()
+
+    @property
+    def _is_unchecked(self) -> bool:
+        return self._first_look is not None and not self._first_look.is_checked
+
+    def _check_graph(self, *, in_slices: bool) -> None:
+        """Compare the graph of a first look with its model; the session tells when it was exchanged."""
+        assert self._first_look is not None
+        try:
+            self._first_look.check(in_slices=in_slices)
+        except BaseException as error:
+            self._check_failure = check_failure(error)
+            self._show_outputs(self._check_failure)
+            raise
+        self._catch_up()
+
+    def _show_outputs(self, outputs: Outputs) -> None:
+        self._shown_tables = {**self._shown_tables, "outputs": outputs}
 
     def close(self) -> None:
         """Remove the inspector from all pages; the session lives on."""
@@ -122,21 +166,18 @@ class Screen(PageWidget):
         """Show at least which passes are on: the session has changed, though the screen is not complete."""
         self._show_passes()
         words = "The work was interrupted: the graph and the tables may be out of date."
-        self._shown_tables = {
-            **self._shown_tables,
-            "outputs": {"state": "failed", "text": words, "table": None},
-        }
+        self._show_outputs({"state": "failed", "text": words, "table": None})
         self._show_error("Interrupted", words)
 
     def _refresh(self) -> None:
         """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
         # The session looks for changes of the original once, and not at each question.
-        with self.session._internals.held():
+        with self._session._internals.held():
             self._forget()
             self._session_graphs.reset()
             with self._reporting("Drawing the graph"):
-                number = self._graphs.alone(len(self.session.applied))
+                number = self._graphs.alone(len(self._session.applied))
                 if self._sent is None:
                     self._graphs.data.lay_out(number)
                 # The page asks for candidates when it has drawn the graph: passes go through all of it.
@@ -156,7 +197,7 @@ class Screen(PageWidget):
 
     def _look_at_last_stage(self) -> None:
         """Look at the last stage, compared with nothing; stages side by side stay side by side."""
-        last, compared, view = len(self.session.applied), NOTHING, self._shown_view
+        last, compared, view = len(self._session.applied), NOTHING, self._shown_view
         beside = bool(view["beside"] and last)
         if beside:
             compared = view["compared"]
@@ -181,7 +222,7 @@ class Screen(PageWidget):
             new["matches"] = matches
         if anew:
             new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
-            new["remarks"] = session_remarks(self.session)
+            new["remarks"] = session_remarks(self._session)
         if matches is not None or any(new.values()):
             self._send_data(new, anew=anew)
         self._sent = data
@@ -190,23 +231,26 @@ class Screen(PageWidget):
         self._shown_stages = self._graphs.state()
 
     def _show_passes(self) -> None:
-        cards = pass_states(self.session, self._explained)
+        cards = pass_states(self._session, self._explained)
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"])
             # A function that raises cannot name its candidates either, for the same reason.
             card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
-            "options": option_states(self.session),
-            "canUndo": bool(self.session._internals.can_undo),
-            "canRedo": bool(self.session._internals.can_redo),
-            "code": clip(self.session.to_python(), 100_000),
+            "options": option_states(self._session),
+            "canUndo": bool(self._session._internals.can_undo),
+            "canRedo": bool(self._session._internals.can_redo),
+            "code": clip(self._session.to_python(), 100_000),
         }
 
     def _show_tables(self) -> None:
-        changed = changed_nodes_state(self.session)
-        if not self.session.applied:
-            self._shown_tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
+        changed = changed_nodes_state(self._session)
+        if not self._session.applied:
+            outputs = self._check_failure or CHECKING if self._is_unchecked else outputs_state(self._session)
+            if self._first_look is not None and self._first_look.is_recorded_again:
+                outputs = {**outputs, "text": f"{RECORDED_AGAIN} {outputs['text']}"}
+            self._shown_tables = {"outputs": outputs, "nodes": changed}
             return
         pending: Outputs = {
             "state": "pending",
@@ -216,7 +260,7 @@ class Screen(PageWidget):
         self._shown_tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
-            outputs = outputs_state(self.session)
+            outputs = outputs_state(self._session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
         self._shown_tables = {"outputs": outputs, "nodes": changed}
@@ -224,7 +268,7 @@ class Screen(PageWidget):
     @property
     def _drawn(self) -> DrawnView:
         """The view of the page, for pictures that are drawn without it."""
-        return DrawnView(self.session, self._graphs, self._overlays, self._shown_view)
+        return DrawnView(self._session, self._graphs, self._overlays, self._shown_view)
 
     # Requests of a page for data that it has not received.
 
@@ -245,7 +289,7 @@ class Screen(PageWidget):
         self._show_stages()
 
     def _check_stages(self, stage: int, before: int | None) -> None:
-        last = len(self.session.applied)
+        last = len(self._session.applied)
         if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
             raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
 
@@ -272,13 +316,17 @@ class Screen(PageWidget):
 
     @answers("candidates", "Looking for candidates")
     def _look_for_candidates(self) -> bool:
-        """Ask some passes for candidates, so that clicks come in between; answer whether that was all."""
+        """Check the graph, then ask passes for candidates, a slice at a time; answer whether that was all."""
+        if self._is_unchecked and self._check_failure is None:
+            with self._reporting("Checking the graph"):
+                self._check_graph(in_slices=True)
+            return False
         until = time.monotonic() + _LOOKS_FOR_S
-        unasked = [p for p in self.session.passes if p.signature not in self._explained]
+        unasked = [p for p in self._session.passes if p.signature not in self._explained]
         try:
             while unasked:
                 p = unasked[0]
-                self._explained[p.signature] = explain(self.session, p)
+                self._explained[p.signature] = explain(self._session, p)
                 unasked.pop(0)
                 if time.monotonic() > until:
                     break
@@ -287,7 +335,7 @@ class Screen(PageWidget):
             self._explained |= {p.signature: words for p in unasked}
             unasked = []
         if not unasked:
-            self._unchanged = explain_unchanged(self.session)
+            self._unchanged = explain_unchanged(self._session)
         self._describers.clear()
         self._show_passes()
         self._send_graphs(matches=matched_nodes(self._explained))
@@ -300,7 +348,7 @@ class Screen(PageWidget):
             self._describers[graph] = Describer(
                 data.hierarchy(graph),
                 self._explained | self._unchanged,
-                lambda node: rewrites_of_node(self.session, node, self._explained),
+                lambda node: rewrites_of_node(self._session, node, self._explained),
                 data.shown(graph).gone,
             )
         describer = self._describers[graph]
@@ -336,6 +384,7 @@ class Screen(PageWidget):
         if suffix == "html":
             with tempfile.TemporaryDirectory() as folder:
                 return report(self.session, Path(folder, "report.html")).read_bytes()
+        _ = self.session
         dot = self._drawn.dot
         return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 

@@ -78,7 +78,7 @@ class StackScreen(Screen):
 
     @answers("list-offers", "Listing the passes")
     def _list_offers(self) -> list[Offer]:
-        return [offer.state() for offer in pass_offer.offers(self.session)]
+        return [offer.state() for offer in pass_offer.offers(self._session)]
 
     @answers("add", "Adding a pass", is_slow=True)
     def _add(self, key: str, arguments: dict[str, str]) -> None:
@@ -119,7 +119,7 @@ class StackScreen(Screen):
 
     def _look_at_node(self, node: str, stage: int) -> None:
         """Select a node, at the stage that has it if another one is shown."""
-        last, shown = len(self.session.applied), self._shown_view["stage"]
+        last, shown = len(self._session.applied), self._shown_view["stage"]
         selected = {"kind": "node", "name": node, "pane": 0}
         if stage == (last if shown is None else shown):
             return self._look(selected=selected)

@@ -49,10 +49,15 @@ class PassStack:
         return None
 
     def __init__(self, original: GraphModule, offer: PassCatalog, history: History) -> None:
-        self.original, self._offer, self._history = original, offer, history
-        self._stages = Stages(original, offer.limited)
-        self._comparisons = Comparisons(original, self._stages.note_original)
+        self._offer, self._history = offer, history
+        self._begin_at(original)
         self._turns = SessionLock(self, self._look_for_changes)
+
+    def _begin_at(self, original: GraphModule) -> None:
+        """Take a graph for the lowest stage."""
+        self.original = original
+        self._stages = Stages(original, self._offer.limited)
+        self._comparisons = Comparisons(original, self._stages.note_original)
 
     @property
     @locked

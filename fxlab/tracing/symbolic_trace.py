@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
+from fxlab.tracing.recording.graph_builder import SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
@@ -44,6 +45,7 @@ from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
+from fxlab.tracing.slices import Outcomes, Recorded, Slices
 from fxlab.tracing.torch_private import require_all
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
@@ -133,11 +135,14 @@ def traced_with_inputs(
     dynamic: bool = True,
     leaves: Any = (),
     check: bool = True,
+    slices: Slices | None = None,
 ) -> tuple[GraphModule, Inputs]:
     """Do as :func:`symbolic_trace`, and return the inputs as well.
 
     Of inputs that are made, the most likely ones are traced at once; others are tried if that fails.
+    ``slices``: those that it may end after, by a ``PauseError``.
     """
+    slices = slices or Slices()
     require_all()
     inputs = given_inputs(inputs)
     # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
@@ -156,7 +161,8 @@ def traced_with_inputs(
         bound = bound_arguments(model, given)
         settings = not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
         with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
-            pipeline = _Pipeline(model, around, bound, leaves, check, not_run_after)
+            slices.inputs = given
+            pipeline = _Pipeline(model, around, bound, leaves, check, not_run_after, slices)
             traced = pipeline.climb_down(dynamic, interrupted)
         if is_of_source:
             report = traced.meta["trace"]
@@ -180,13 +186,10 @@ _CALLS_PER_MODULE = 8
 class _Traced:
     """The result of the pipeline on a rung."""
 
-    run: RecordingState
-    module: GraphModule
+    recorded: Recorded
     findings: tuple[Finding, ...]
     reasons: list[Reason]
     """Why it is specialised."""
-    nodes: RecordedNodes
-    """The recorded calls, if the model has read its mode."""
     eager: EagerReference
     """The model that it was compared with."""
 
@@ -198,7 +201,7 @@ class _Traced:
     @property
     def modules(self) -> set[Any]:
         """The paths of the modules that are one node each."""
-        return {node.target for node in self.module.graph.find_nodes(op="call_module")}
+        return {node.target for node in self.recorded.module.graph.find_nodes(op="call_module")}
 
 
 class _Pipeline:
@@ -206,7 +209,7 @@ class _Pipeline:
 
     ``model``, ``around``, ``arguments``, ``leaves``: the traced model, the Python around it, its inputs, and
     which of its modules are one node each. ``check``: whether to compare. ``not_run_after``: obstacles after
-    which the model itself may not run.
+    which the model itself may not run. ``slices``: its work so far.
     """
 
     def __init__(
@@ -217,12 +220,14 @@ class _Pipeline:
         leaves: LeafModules,
         check: bool,
         not_run_after: Collection[Obstacle],
+        slices: Slices,
     ) -> None:
         self._not_run_after = {obstacle.code for obstacle in not_run_after}
         self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
-        self._has_data = has_data(model)
+        self._slices, self._has_data = slices, has_data(model)
         self._eager = EagerReference(model, arguments, has_data=self._has_data, around=around)
         self._check, self._compares = check, check and self._has_data
+        slices.may_pause = slices.may_pause and self._compares
         # A stand-in for ones has to be compared on the given ones.
         self._ones = SizesOfOne(arguments) if self._compares else None
         self._gradients = True
@@ -282,44 +287,52 @@ class _Pipeline:
         return self._traced_on(rung) if self._ones is None else self._ones.trace(rung, self._traced_on)
 
     def _traced_on(self, rung: TraceStrategy) -> _Traced:
-        run, eager = self._recorded(rung)
-        reads = run.mode_reads
-        nodes = run.nodes() if reads.places and not reads.gives_numbers else {}
+        recorded = self._slices.recorded(rung, partial(self._assembled, rung))
+        run = recorded.run
+        reads_gradients = GRADIENTS in run.setting_reads.held
+        eager = self._eager.with_gradients(run.rung.gradients) if reads_gradients else self._eager
         with eager.only_run(), only_new_garbage():
-            recorded = run.recording
-            module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
-            if extra := tuple(argument.name for argument in self._arguments if argument.is_extra):
-                module.meta[KEYWORD_ORDER] = extra
-            findings = [*run.recording.findings, *self._compared(module, run, eager)]
+            findings = [*run.recording.findings, *self._compared(recorded, eager)]
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
-        return _Traced(run, module, tuple(findings), reasons, nodes, eager)
+        return _Traced(recorded, tuple(findings), reasons, eager)
 
-    def _recorded(self, rung: TraceStrategy) -> tuple[RecordingState, EagerReference]:
-        """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
+    def _assembled(self, rung: TraceStrategy, outcomes: Outcomes) -> Recorded:
+        run = self._recorded(rung)
+        reads = run.mode_reads
+        nodes = run.nodes() if reads.places and not reads.gives_numbers else {}
+        with only_new_garbage():
+            recorded = run.recording
+            module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
+        if extra := tuple(argument.name for argument in self._arguments if argument.is_extra):
+            module.meta[KEYWORD_ORDER] = extra
+        return Recorded(run, module, nodes, outcomes)
+
+    def _recorded(self, rung: TraceStrategy) -> RecordingState:
+        """Record the model: without gradients, as the caller would run it, if it reads whether they are on.
 
         One that cannot be recorded without gradients is recorded with them, and refuses to run without.
         """
         run = self._record(replace(rung, gradients=self._gradients))
-        if GRADIENTS not in run.setting_reads.held:
-            return run, self._eager
-        if run.rung.gradients and not torch.is_grad_enabled():
+        if GRADIENTS in run.setting_reads.held and run.rung.gradients and not torch.is_grad_enabled():
             try:
                 run = self._record(replace(rung, gradients=False))
             except Exception as error:  # the model's own code runs here, and may raise anything
                 run.recording.findings.append(Found.NEEDS_GRADIENTS(GRADIENTS, error=first_line(error)))
-        return run, self._eager.with_gradients(run.rung.gradients)
+        return run
 
     def _record(self, rung: TraceStrategy) -> RecordingState:
         return record_on(rung, self._model, self._around, self._arguments, self._leaves)
 
-    def _compared(self, module: GraphModule, run: RecordingState, eager: EagerReference) -> list[Finding]:
+    def _compared(self, recorded: Recorded, eager: EagerReference) -> list[Finding]:
         """Put guards on sizes into a graph, and compare it with the model if there is data and it is wanted.
 
         The given inputs come last, as the graph is to be compared with all its guards.
         """
+        run, module = recorded.run, recorded.module
 
         def guarded() -> list[Finding]:
+            self._slices.may_pause = False
             found = guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
             reads = run.mode_reads
             return found + (require_modes(module, self._model, reads) if reads.gives_numbers else [])
@@ -329,7 +342,7 @@ class _Pipeline:
             return [*self._compared_as_it_is(module, eager), *guards]
         computes = run.fakes.has_data or run.real is not None
         try:
-            others = check_others(eager, module, run.fakes, on_other_data=computes)
+            others = check_others(eager, module, run.fakes, recorded.outcomes, on_other_data=computes)
             guards = guarded()
         except TraceError:
             self._compared_as_it_is(module, eager)  # says more, if the graph is wrong there as well
@@ -368,30 +381,31 @@ class _Pipeline:
         if not all(reason.is_remainder for reason in traced.reasons):
             return found
         # A remainder may be decided on outside of the part too, maybe as a number that the part gives.
-        holds_for_more = not found.run.fakes.remainders and found.decisions <= traced.decisions
+        holds_for_more = not found.recorded.run.fakes.remainders and found.decisions <= traced.decisions
         return found if holds_for_more and found.modules <= traced.modules else None
 
     def _hold_mode(self, traced: _Traced) -> list[Finding]:
         """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
-        reads = traced.run.mode_reads
+        reads = traced.recorded.run.mode_reads
         modes = reads.modes_read
         if reads.gives_numbers or not modes:
             return []
         if len(modes) == 1 and self._is_same(traced, training=True not in modes):
             return []
-        findings = require_modes(traced.module, self._model, reads)
-        self._compared_as_it_is(traced.module, traced.eager)
+        findings = require_modes(traced.recorded.module, self._model, reads)
+        self._compared_as_it_is(traced.recorded.module, traced.eager)
         return findings
 
     def _is_same(self, traced: _Traced, training: bool) -> bool:
         """Tell whether the same is recorded in training, or in evaluation mode."""
-        if traced.run.rung.is_real:
+        recorded = traced.recorded
+        if recorded.run.rung.is_real:
             return False
         try:
-            run = self._record(replace(traced.run.rung, training=training, expected=traced.nodes))
+            run = self._record(replace(recorded.run.rung, training=training, expected=recorded.nodes))
         except Exception:  # the model's own code runs here, and may raise anything
             return False
-        return run.nodes() == traced.nodes
+        return run.nodes() == recorded.nodes
 
     def _runs_without_gradients_only(self) -> bool:
         """Tell whether the model, as FlexAttention on a CPU, raises with gradients and runs without."""
@@ -450,16 +464,17 @@ def _require_over(kept: list[TensorKeptError]) -> None:
 
 def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphModule:
     """Return a graph module with its report; warn if it is specialised."""
+    module = traced.recorded.module
     report = TraceReport(
-        traced.run.rung.name,
-        (*traced.findings, *more, *_closed_modules(traced.module)),
+        traced.recorded.run.rung.name,
+        (*traced.findings, *more, *_closed_modules(module)),
         tuple(f"{step.rung}: {step.cause}" for step in steps),
         tuple(f"{step.rung}: {step.raw}" for step in steps),
     )
-    traced.module.meta["trace"] = report
-    give_naming(traced.module, new_naming())
+    module.meta["trace"] = report
+    give_naming(module, new_naming())
     warn_of_limits(report, steps)
-    return traced.module
+    return module
 
 
 def _closed_modules(graph_module: GraphModule) -> Iterator[Finding]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 
+from torch.fx import GraphModule
+
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session
 from fxlab.session.comparisons import NothingToRunError
+from fxlab.tracing.findings import Found
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks_of
 from fxlab.view_model.pass_state import describe_error, readable_name
@@ -18,11 +21,36 @@ NO_PASS_IS_ON: Outputs = {
     "table": None,
 }
 
+CHECKING: Outputs = {
+    "state": "pending",
+    "text": "Checking: the graph was not compared with the model yet.",
+    "table": None,
+}
+RECORDED_AGAIN = "Another graph than at first: the model was recorded again."
+
+
+def check_failure(error: BaseException) -> Outputs:
+    """Return the words in place of a check that has ended without a result."""
+    words = "The check was interrupted: it is made when the graph is used."
+    is_stopped = isinstance(error, KeyboardInterrupt)
+    return {"state": "failed", "text": words if is_stopped else describe_error(error), "table": None}
+
+
+def _as_traced(original: GraphModule) -> Outputs:
+    """Return the inputs on which a trace gives the model's bits, if it was compared."""
+    report = original.meta.get("trace")
+    checks = [] if report is None else report.of_kind("check")
+    same = [finding.what for finding in checks if finding.code == Found.SAME_BITS.code]
+    if not same:
+        return NO_PASS_IS_ON
+    words = f"No pass is on: same bits as the model on {'; '.join(same)}."
+    return {"state": "ready", "text": clip(words, 600), "table": None, "agrees": True}
+
 
 def outputs_state(session: Session) -> Outputs:
     """Compare the outputs of a session with the original's; incomparable ones are described in words."""
     if not session.applied:
-        return NO_PASS_IS_ON
+        return _as_traced(session.original)
     try:
         found = session._internals.known_verdict()
         if found is not None and not found.outputs:  # proved without a run

@@ -58,8 +58,9 @@ def _maps(pid):
 
 
 def test_a_reader_that_is_gone_is_no_error():
+    command = " ".join([*PYTHON_M, "trace", "torch.nn:Identity", "--inputs", "2x4", "--no-check"])
     ran = subprocess.run(
-        f"{' '.join(PYTHON_M)} doctor | true; exit ${{PIPESTATUS[0]}}",
+        f"{command} | true; exit ${{PIPESTATUS[0]}}",
         shell=True,
         executable="/bin/bash",
         capture_output=True,

@@ -324,7 +324,12 @@ def llama():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "asked", [{}, {"do_sample": True}, {"num_beams": 3}], ids=["greedy", "sample", "beams"]
+    "asked",
+    [
+        pytest.param({}, id="greedy", marks=pytest.mark.weekly),
+        pytest.param({"do_sample": True}, id="sample"),
+        pytest.param({"num_beams": 3}, id="beams", marks=pytest.mark.weekly),
+    ],
 )
 def test_generation_gives_the_same_tokens(asked):
     eager, module = llama(), llama()

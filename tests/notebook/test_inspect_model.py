@@ -1,9 +1,12 @@
 """From a model to its inspector in one call."""
 
+import ctypes
+
 import pytest
 import torch
 from inspected import MUL_TO_ADD, Model, Page, make_session
 from torch import fx, nn
+from torch.nn import Linear
 
 import fxlab
 from fxlab import MergeLinears, Session
@@ -65,8 +68,9 @@ def test_the_details_say_how_a_model_was_traced_in_words():
         def forward(self, x):
             return x * 2 if x.sum() > 0 else x
 
+    inspector = fxlab.inspect(Decides().eval(), torch.ones(2, 3))
     with pytest.warns(fxlab.TraceWarning):
-        inspector = fxlab.inspect(Decides().eval(), torch.ones(2, 3))
+        assert inspector.session.applied == ()
     first, *rest = Page(inspector).data.tables["graphs"][0]["model"]["trace"]
     assert first == "Traced on dynamic shapes, with data"
     assert rest[0].startswith("left: dynamic shapes: ")
@@ -88,3 +92,78 @@ def test_the_details_say_how_many_operations_a_node_and_a_group_make():
     assert flops("_0_0", "node") == f"{2 * 2 * 4 * 8}"
     assert flops("_0_1", "node") is None
     assert flops("0", "group") == f"{2 * 2 * 4 * 8 + 2 * 2 * 8 * 3}"
+
+
+class ReadsMemory(nn.Module):
+    """Can be recorded, and no recording is the model: it reads numbers behind torch's back."""
+
+    def forward(self, x):
+        return x * ctypes.c_float.from_address(x.data_ptr()).value
+
+
+def outputs_of(inspector):
+    return inspector._shown_tables["outputs"]
+
+
+def test_a_model_is_shown_before_it_is_checked_and_checked_before_candidates_are_sought():
+    page = Page(fxlab.inspect(Model().eval(), INPUTS))
+    assert outputs_of(page.inspector)["state"] == "pending"
+    drawn = page.names()
+    shown = []
+    while not page.asks({"type": "candidates"}):
+        shown.append(outputs_of(page.inspector))
+    assert [each["state"] for each in shown[:2]] == ["pending", "ready"]
+    assert shown[-1]["text"].startswith("No pass is on: same bits as the model on the inputs; ")
+    assert shown[-1]["agrees"] is True
+    assert drawn <= page.names()
+    assert page.error is None
+
+
+def test_a_click_that_comes_before_the_check_is_not_lost():
+    page = Page(fxlab.inspect(Model().eval(), INPUTS))
+    merge = MergeLinears()
+    page.switches(merge, True)
+    assert page.error is None
+    assert page.inspector.session.applied.names == ("merge-linears",)
+    checks = page.inspector.session.original.meta["trace"].of_kind("check")
+    assert any(check.what == "the inputs" for check in checks)
+    assert outputs_of(page.inspector)["agrees"]
+
+
+def test_a_graph_that_is_not_the_model_is_shown_as_such_and_never_handed_out(tmp_path):
+    page = Page(fxlab.inspect(ReadsMemory(), torch.tensor([2.0, 3.0])))
+    page.looks_for_candidates()
+    assert outputs_of(page.inspector)["state"] == "failed"
+    assert "does not compute what the model computes" in outputs_of(page.inspector)["text"]
+    assert page.error["title"] == "Checking the graph failed"
+    for message in ({"type": "undo"}, {"type": "file", "suffix": "html"}, {"type": "file", "suffix": "dot"}):
+        number = page.error["number"]
+        assert page.asks(message) is None
+        assert page.error["number"] > number
+    for _ in range(2):
+        with pytest.raises(fxlab.TraceError, match="other data"):
+            _ = page.inspector.session
+
+
+def test_an_interrupted_check_waits_until_the_session_is_used(monkeypatch):
+    page = Page(fxlab.inspect(Model().eval(), INPUTS))
+    with monkeypatch.context() as patch:
+
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(Linear, "forward", interrupt)
+        page.looks_for_candidates()
+    assert "interrupted" in outputs_of(page.inspector)["text"]
+    assert not page.inspector._first_look.is_checked
+    assert page.inspector.session.verdict()
+    assert outputs_of(page.inspector)["agrees"]
+
+
+def test_a_picture_is_exchanged_in_words_when_the_model_has_changed():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    page = Page(fxlab.inspect(model, torch.ones(2, 4)))
+    model[1] = nn.Tanh()
+    page.looks_for_candidates()
+    assert outputs_of(page.inspector)["text"].startswith("Another graph than at first")
+    assert "Tanh" in page.inspector.svg

@@ -1,14 +1,12 @@
 """A saved session is made again: the same stack, exclusions and graph, also in another process."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from fresh_python import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -74,16 +72,15 @@ def test_another_process_makes_the_same_graph(tmp_path):
     session = session_of_blocks()
     file = session.save(tmp_path / "stack.json")
     code = f"""
+import warnings
+warnings.simplefilter("error")
 from test_saved import INPUTS, MODEL, load_session, names
 again = load_session({str(file)!r}, MODEL, INPUTS)
 print(*(pass_.name for pass_ in again.applied))
 print(*names(again))
 """
-    environment = os.environ | {"PYTHONHASHSEED": "7"}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, env=environment, cwd=Path(__file__).parent, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["merge-linears remove-identities", " ".join(names(session))]
+    said = run(code, cwd=Path(__file__).parent)
+    assert said.splitlines() == ["merge-linears remove-identities", " ".join(names(session))]
 
 
 @pytest.mark.parametrize("write", ["save", "export"])

@@ -1,12 +1,11 @@
 """Steps of models that are spread over ranks: by fully_shard, by tensor parallelism, by replicas."""
 
-import sys
 import textwrap
-from subprocess import PIPE, Popen
 
 import pytest
 import torch
 import torch.distributed as dist
+from fresh_python import Fresh
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -226,16 +225,8 @@ SCRIPT = textwrap.dedent(
 
 @pytest.mark.slow
 def test_two_ranks_train_by_graphs_bit_for_bit_as_eagerly_and_end_whatever_each_finds(tmp_path):
-    script, store = tmp_path / "ranks.py", str(tmp_path / "store")
-    script.write_text(SCRIPT)
     folder = str(__file__).rpartition("/")[0]
-    ranks = [
-        Popen([sys.executable, script, str(rank), store, folder], stdout=PIPE, text=True) for rank in (0, 1)
-    ]
-    try:
-        said = {rank.communicate(timeout=240)[0] for rank in ranks}
-    finally:
-        for rank in ranks:
-            rank.kill()
+    ranks = [Fresh(SCRIPT, rank, tmp_path / "store", folder, cwd=tmp_path) for rank in (0, 1)]
+    said = {rank.wait() for rank in ranks}
     both = "sharded True\nreplicas True\nparallel True\nby hand different\nby hand "
     assert said == {f"{both}same bits\n", f"{both}refused True\n"}

@@ -4,10 +4,7 @@ import copy
 import dataclasses
 import functools
 import operator
-import os
 import re
-import subprocess
-import sys
 from collections import OrderedDict
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from exactness import COPIES, assert_is, snapshot, traced
+from fresh_python import run
 from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
@@ -362,9 +360,7 @@ def signatures():
 def test_signatures_are_the_same_in_every_process():
     program = "import test_transformation as t; print(*t.signatures().values(), t.AddToSub().signature)"
     expected = [*signatures().values(), AddToSub().signature]
-    environment = os.environ | {"PYTHONHASHSEED": "1234", "PYTHONPATH": str(Path(__file__).parent)}
-    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
-    assert printed.split() == expected
+    assert run(program, path=(Path(__file__).parent,)).split() == expected
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())

@@ -40,17 +40,23 @@ def test_a_model_that_raises_is_a_failure():
     assert "no light" in state["text"]
 
 
-@pytest.mark.parametrize("name", ["merge-linears", None])
-def test_outputs_are_compared_where_a_pass_is_on(name):
-    session = Session(Doubled(), torch.ones(2, 3))
-    if name:
-        session.apply(name)
+def test_outputs_are_compared_where_a_pass_is_on():
+    session = Session(Doubled(), torch.ones(2, 3)).apply("merge-linears")
     state = outputs_state(session)
-    assert state["state"] == ("ready" if name else "none")
-    if name:
-        _, first, *others = (column["name"] for column in state["table"]["columns"])
-        compared = {*fxlab.compare_outputs(session.original, session.graph_module, session.inputs)}
-        assert (first, {*others} - {"reason"}) == ("status", compared - {"allclose", "note"})
+    assert state["state"] == "ready"
+    _, first, *others = (column["name"] for column in state["table"]["columns"])
+    compared = {*fxlab.compare_outputs(session.original, session.graph_module, session.inputs)}
+    assert (first, {*others} - {"reason"}) == ("status", compared - {"allclose", "note"})
+
+
+@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda model, _: torch.fx.symbolic_trace(model)])
+def test_without_a_pass_the_words_are_of_the_trace(trace):
+    traced = trace(Doubled(), torch.ones(2, 3))
+    state = outputs_state(Session(traced, torch.ones(2, 3)))
+    is_checked = "trace" in traced.meta
+    assert state["state"] == ("ready" if is_checked else "none")
+    assert ("same bits as the model on the inputs; " in state["text"]) == is_checked
+    assert state["text"].startswith("No pass is on")
 
 
 def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():

@@ -122,11 +122,11 @@ export class VerdictLine {
 
   constructor(private readonly actions: VerdictActions) {}
 
-  /** `on` are the passes that are on, as far as nothing else says which they are. */
+  /** `on` are the passes that are on, as far as nothing else says which; without one, it is about the trace. */
   show({ outputs: { state, text, agrees, canJudge } }: Tables, areOn: boolean, on: string[]): void {
     const isBad = agrees === false || state === "failed";
     const look = agrees ? "fxi-good" : isBad ? "fxi-bad" : "fxi-muted";
-    this.element.hidden = !areOn;
+    this.element.hidden = !areOn && state === "none";
     this.element.className = `fxi-verdict fxi-strip ${look}`;
     fill(this.words, [on.length > 0 && `${on.join(" + ")}: `, h("strong", text)]);
     fill(this.element, [

@@ -11,6 +11,7 @@ from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.slices import Outcomes
 from fxlab.tracing.verification.distinct_values import other_data, with_padding
 from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError
 from fxlab.tracing.verification.other_sizes import Change, larger_batch, other_sizes
@@ -43,26 +44,36 @@ def check_given(eager: EagerReference, traced: GraphModule) -> list[Finding]:
 
 
 def check_others(
-    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
+    eager: EagerReference,
+    traced: GraphModule,
+    fakes: FakeInputs,
+    outcomes: Outcomes,
+    *,
+    on_other_data: bool,
 ) -> list[Finding]:
     """Compare a trace with the model on other inputs: at other sizes and with padding, together if it can be.
 
-    ``fakes``: the inputs of the run. ``on_other_data``: whether to compare on other numbers of the same sizes
-    as well, since the given ones were computed with when the model was recorded. Raises TraceError if they do
-    not agree.
+    ``fakes``: the inputs of the run. ``outcomes``: those of the trace so far. ``on_other_data``: whether to
+    compare on other numbers of the same sizes as well, since the given ones were computed with when the model
+    was recorded. Raises TraceError if they do not agree.
     """
     findings: list[Finding] = []
+    asked = outcomes.asked_again()
+
+    def outcome(ways: Iterable[Mapping[str, Any]], words: str) -> Finding:
+        return asked(lambda: _outcome(eager, traced, ways, words))
+
     if shared := [argument.name for argument in eager.arguments if argument.shared is not None]:
         given = {argument.name: argument.value for argument in eager.arguments}
         given |= {argument.name: argument.shared for argument in eager.arguments if argument.name in shared}
         words = f"the inputs as they were given, {' and '.join(shared)} being the tensor of another input"
-        findings.append(_outcome(eager, traced, [given], words))
+        findings.append(outcome([given], words))
     if on_other_data:
-        findings.append(_outcome(eager, traced, other_data(eager.arguments), "other data"))
+        findings.append(outcome(other_data(eager.arguments), "other data"))
 
     def first_taken(changes: Sequence[Change]) -> Finding:
         for words, sizes in changes:
-            finding = _outcome(eager, traced, eager.resized(sizes), words)
+            finding = outcome(eager.resized(sizes), words)
             if finding.code == Found.SAME_BITS.code:
                 break
         return finding
@@ -72,11 +83,11 @@ def check_others(
     if padded is not None and (at_once := together or (one_by_one[0] if len(one_by_one) == 1 else [])):
         words, sizes = at_once[0]
         ways = (with_padding(eager.arguments, values) or values for values in eager.resized(sizes))
-        both = _outcome(eager, traced, ways, f"{words}, with padded masks")
+        both = outcome(ways, f"{words}, with padded masks")
         if is_same := both.code == Found.SAME_BITS.code:
             findings.append(both)
     if padded is not None and not is_same:
-        findings.append(_outcome(eager, traced, [padded], "padded masks"))
+        findings.append(outcome([padded], "padded masks"))
     if together and not is_same:
         findings.append(first_taken(together))
         is_same = findings[-1].code == Found.SAME_BITS.code

@@ -6,11 +6,10 @@ import inspect
 import io
 import operator
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
+from fresh_python import run
 from torch import nn
 
 from fxlab import symbolic_trace
@@ -327,5 +326,5 @@ def test_a_saved_graph_loads_where_the_source_of_its_model_is_absent(tmp_path):
         f"import torch, fxlab\ng = torch.load({str(tmp_path / 'graph.pt')!r}, weights_only=False)\n"
         "assert g(torch.ones(3, 4)).shape == (3, 4) and any('val' in n.meta for n in g.graph.nodes)"
     )
-    for code in (save, load):
-        subprocess.run([sys.executable, "-c", code], check=True)
+    run(save)
+    run(load)

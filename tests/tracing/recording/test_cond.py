@@ -45,6 +45,7 @@ CASES = {
         x.sum() > 0, lambda y: y.exp().add_(1), torch.exp, (x,)
     ),
 }
+FURTHER = "closures", "constants", "one after the other", "maps inside"
 
 
 def gradient(module, model, x):
@@ -56,7 +57,9 @@ def gradient(module, model, x):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which eager torch calls
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, marks=pytest.mark.weekly if each in FURTHER else ()) for each in CASES]
+)
 def test_both_branches_are_recorded_for_any_size(case):
     torch.manual_seed(0)
     model = Chooses(CASES[case]).eval()
@@ -64,14 +67,10 @@ def test_both_branches_are_recorded_for_any_size(case):
     assert traced.meta["trace"].rung == "dynamic shapes"
     assert traced.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond)
     again = pickle.loads(pickle.dumps(traced))
-    for x in (torch.rand(5, 4), -torch.rand(2, 4)):
-        expected = torch.utils._pytree.tree_leaves(model(x))
-        for module in (traced, again):
-            actual = torch.utils._pytree.tree_leaves(module(x))
-            assert all(map(torch.equal, actual, expected))
-            assert [tensor.requires_grad for tensor in actual] == [
-                tensor.requires_grad for tensor in expected
-            ]
+    for module, x in ((traced, torch.rand(5, 4)), (again, -torch.rand(2, 4))):
+        actual, expected = (torch.utils._pytree.tree_leaves(each(x)) for each in (module, model))
+        assert all(map(torch.equal, actual, expected))
+        assert [tensor.requires_grad for tensor in actual] == [tensor.requires_grad for tensor in expected]
         ours, theirs = gradient(traced, model, x), gradient(model, model, x)
         assert (ours is None) == (theirs is None)
         assert ours is None or bool((ours == theirs).all())
