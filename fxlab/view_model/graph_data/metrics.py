@@ -18,6 +18,8 @@ METRICS: Metrics = {
     "more": (text_width("and  more", box.CHIP_SIZE), text_width("0", box.CHIP_SIZE)),
     "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
     "chipClusters": view.CHIP_CLUSTERS, "chipSpan": view.CHIP_SPAN,
+    "parts": (view.MOST_IN_A_COLUMN, view.SHORTEST_COLUMN, view.COLUMN, view.LONGEST_COLUMN),
+    "arrow": text_width(box.TO, box.CHIP_SIZE),
     "revealBudget": REVEAL_BUDGET, "sheet": box.SHEET,
     "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": palette.GROUP_INK,
     "changed": palette.CHANGED, "changedCluster": palette.CHANGED_CLUSTER,
