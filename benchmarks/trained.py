@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import subprocess
 import sys
 import warnings
@@ -85,12 +84,6 @@ def against(value: torch.Tensor, threshold: float) -> torch.Tensor:
     return torch.stack([torch.full_like(value, threshold), value], -1).flatten(0, -2)
 
 
-def nearest(codes: torch.Tensor) -> torch.Tensor:
-    """Return how near each code is to each other one."""
-    codes = F.normalize(codes, dim=1)
-    return codes @ codes.T - 2 * torch.eye(len(codes), dtype=codes.dtype)
-
-
 def torchcrepe() -> Trained:
     """A tracker of pitch: convolutions, each with relu and batch norm."""
     import torchcrepe
@@ -139,7 +132,8 @@ def resemblyzer() -> Trained:
 
     mels = [resemblyzer.wav_to_mel_spectrogram(voice(pitch, 1.6).numpy())[:160] for pitch in PITCHES]
     inputs = (torch.stack([torch.from_numpy(mel) for mel in mels]),)
-    return Trained(resemblyzer.VoiceEncoder("cpu", verbose=False), inputs, nearest, "nearest voice")
+    encoder, itself = resemblyzer.VoiceEncoder("cpu", verbose=False), 2 * torch.eye(len(mels))
+    return Trained(encoder, inputs, lambda codes: codes @ codes.T - itself.to(codes), "nearest voice")
 
 
 def torchfcpe() -> Trained:
@@ -149,16 +143,6 @@ def torchfcpe() -> Trained:
     tracker = torchfcpe.spawn_bundled_infer_model("cpu")
     mel = tracker.wav2mel(voice(220.0)[None, :, None], RATE)
     return Trained(tracker.model, (mel,), lambda bins: bins.flatten(0, 1), "pitch of a frame")
-
-
-def cdpam() -> Trained:
-    """An encoder of sounds, near where people hear them so: convolutions with batch norms."""
-    import cdpam
-
-    os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # its file holds numbers of NumPy
-    encoder = cdpam.CDPAM(dev="cpu").model.base_encoder
-    sounds = torch.stack([voice(pitch, 0.25) for pitch in PITCHES])[:, None]
-    return Trained(encoder, (sounds,), lambda found: nearest(found[1]), "nearest sound")
 
 
 def face_net(name: str) -> Trained:
@@ -197,7 +181,6 @@ MODELS: dict[str, tuple[str, str, Callable[[], Trained]]] = {
     "silero-vad, 16 kHz": ("silero-vad", "MIT", silero_vad),
     "resemblyzer": ("resemblyzer", "Apache-2.0", resemblyzer),
     "torchfcpe": ("torchfcpe", "MIT", torchfcpe),
-    "cdpam": ("cdpam", "MIT", cdpam),
     **{
         f"MTCNN, {net}": ("facenet-pytorch", "MIT", partial(face_net, net))
         for net in ("PNet", "RNet", "ONet")
@@ -284,7 +267,7 @@ def write(table: pd.DataFrame) -> None:
     agree = table["verdict"].isin(AGREE).sum()
     inputs, decisions, differ, more = table[["inputs", "decisions", "differ", "unexplained"]].sum()
     figure = (
-        f"{agree} of {len(table)} stacks of passes agree, on {inputs} inputs; of {decisions} decisions "
+        f"{agree} of {len(table)} stacks of passes agree, on {inputs} inputs; of {decisions:,} decisions "
         f"{differ} differ, {more} of them by more than the original's own rounding"
     )
     made_with = measured.versions("torch")

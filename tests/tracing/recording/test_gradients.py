@@ -460,7 +460,7 @@ def test_an_apply_that_is_written_in_c_and_held_is_named(monkeypatch):
 
 
 def test_the_check_finds_gradients_that_the_graph_loses():
-    model = Of(tripled)
+    model = Of(lambda x: Tripled.apply(x))
     traced = fxlab.symbolic_trace(model, torch.rand(2, 3))
     node = next(node for node in traced.graph.nodes if node.name == "tripled")
     with traced.graph.inserting_after(node):
