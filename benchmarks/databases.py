@@ -185,7 +185,7 @@ def operators() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
             others = [each.tensors for each in calls if each is not call and call.fits(each)]
             return judged(call, call.tensors, {}, others[:OTHERS])
 
-        if not operator.dtypes.isdisjoint(DTYPES):
+        if not operator.dtypes.isdisjoint(DTYPES):  # type: ignore[attr-defined]
             yield operator.formatted_name, trial
 
 
@@ -226,7 +226,7 @@ def optimizers() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
                 parts = different(found, _trained(*given, as_graph=False, is_sparse=is_sparse))
                 return (WRONG, f"other weights: {parts}") if parts else (EQUAL, "")
 
-            yield f"{info.optim_cls.__name__} {setting.desc}", trial
+            yield f"{info.optim_cls.__name__} {setting.desc}", trial  # type: ignore[attr-defined]
 
 
 def _trained(

@@ -148,14 +148,14 @@ def by_tensors(case: Case, module: Callable[..., Any]) -> Callable[[Inputs], Any
 
 def program(case: Case) -> Callable[[Inputs], Any]:
     with tempfile.TemporaryDirectory() as folder:
-        write_file(case.tensors(case.inputs), f"{folder}/model.pt2")
+        write_file(case.tensors(case.inputs), f"{folder}/model.pt2", dynamic=True)
         return by_tensors(case, torch.export.load(f"{folder}/model.pt2").module())
 
 
 def onnx(case: Case) -> Callable[[Inputs], Any]:
     graph = case.tensors(case.inputs)
     with tempfile.TemporaryDirectory() as folder:
-        write_file(graph, f"{folder}/model.onnx")
+        write_file(graph, f"{folder}/model.onnx", dynamic=True)
         return by_tensors(case, OnnxModule(f"{folder}/model.onnx", graph))
 
 
@@ -164,7 +164,7 @@ def aot_inductor(case: Case) -> Callable[[Inputs], Any]:
         raise RuntimeError("no C++ compiler here")
     folder = tempfile.mkdtemp()
     path = torch._inductor.aoti_compile_and_package(
-        exported(case.tensors(case.inputs)), package_path=f"{folder}/model.pt2"
+        exported(case.tensors(case.inputs), dynamic=True), package_path=f"{folder}/model.pt2"
     )
     return by_tensors(case, torch._inductor.aoti_load_package(path))
 

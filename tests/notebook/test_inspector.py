@@ -143,7 +143,6 @@ READS = {
 """Ways to see an inspector."""
 
 
-@pytest.mark.often(4)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(session, monkeypatch, read):
     shown, hidden = Page(Inspector(session)), Inspector(session)

@@ -120,7 +120,7 @@ def side_by_side(
     styles = LineStyles(views, arrangement.lines)
     lines = [*_head(arrangement, paintings[0].legend if paintings else None, styles.legend)]
     ranked = any(view.hierarchy.columns for view in views)
-    lines += _arranged(views, arrangement)
+    lines += _arranged(*views)
     place = 0
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
@@ -146,12 +146,12 @@ def write_dot(
     styles = LineStyles([view], arrangement.lines)
     head = _head(arrangement, painting.legend if painting else None, styles.legend)
     words = _Words(view, boxes, painting, styles, arrangement.shapes)
-    return "\n".join([*head, *_lines(view, words, arrangement), "}"])
+    return "\n".join([*head, *_lines(view, words), "}"])
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
     """Write sizes and lines without words or colours, which Graphviz lays out alike in half the time."""
-    return "\n".join([*outline_head(PLAIN), *_lines(view, _Sizes(boxes), PLAIN), "}"])
+    return "\n".join([*outline_head(PLAIN), *_lines(view, _Sizes(boxes)), "}"])
 
 
 def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
@@ -176,18 +176,14 @@ def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
 
-def _arranged(views: Sequence[View], arrangement: Arrangement) -> Sequence[str]:
+def _arranged(*views: View) -> Sequence[str]:
     """Return the line that puts columns in a row, or lets those of a step have boxes at the same height."""
     columns = sum(len(view.parts) for view in views)
     # Packed graphs have no columns of steps, so those are laid out together.
     if any(view.hierarchy.columns for view in views):
         return ['graph [newrank="true"]']
-    mode = (
-        f"array_tu{columns if len(views) > 1 else MOST_IN_A_ROW}"
-        if arrangement.direction == DOWN or len(views) > 1
-        else "array_lu1"
-    )
-    return [f'graph [pack="40" packmode="{mode}"]'] if columns > 1 else []
+    in_a_row = columns if len(views) > 1 else MOST_IN_A_ROW
+    return [f'graph [pack="40" packmode="array_tu{in_a_row}"]'] if columns > 1 else []
 
 
 class _Sizes:
@@ -260,9 +256,9 @@ def _quoted(words: str) -> str:
     return '"' + words.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _lines(view: View, looks: _Sizes, arrangement: Arrangement) -> Iterator[str]:
+def _lines(view: View, looks: _Sizes) -> Iterator[str]:
     """Yield the lines of boxes and edges of a lone view."""
-    yield from _arranged([view], arrangement)
+    yield from _arranged(view)
     if len(view.parts) > 1:
         yield from _rows(view, looks, _listed(_PARTS), 0)
     else:

@@ -30,7 +30,7 @@ export function outline(view: View, boxes: Map<string, PlacedBox>, arrangement: 
   const { root, data } = view.hierarchy;
   if (data.columns) outlineColumns(lines, view, boxes, data.columns.headings);
   else {
-    outlineParts(lines, root.children, view, boxes, arrangement);
+    outlineParts(lines, root.children, view, boxes);
     for (const [upper, lower] of view.lonely) lines.push(above(upper, lower));
     for (const edge of view.edges) lines.push(line(edge, lineAttributes(edge)));
   }
@@ -43,10 +43,9 @@ function outlineParts(
   children: (Group | Leaf)[],
   view: View,
   boxes: Map<string, PlacedBox>,
-  { direction }: Arrangement,
 ): void {
   if (view.parts.length === 1) return outlineChildren(lines, children, view, boxes);
-  lines.push(`graph [pack="40" packmode="array_${direction === "down" ? "tu16" : "lu1"}"]`);
+  lines.push('graph [pack="40" packmode="array_tu16"]');
   view.parts.forEach((_, part) => {
     lines.push(`subgraph "cluster_part-${part}" {`, `graph [${PARTS} sortv="${part + 1}"]`);
     outlineChildren(lines, children, view, boxes, part);
