@@ -41,7 +41,7 @@ import fxlab
 
 torch.manual_seed(0)
 passes = [fxlab.MergeLinears(), fxlab.FuseAttention(), fxlab.FuseBiasInLinear()]
-fxlab.inspect(BertModel(BertConfig(attn_implementation="eager")).eval(), passes=passes)
+fxlab.inspect(fxlab.Session(BertModel(BertConfig(attn_implementation="eager")).eval(), passes=passes))
 """
 STEPS = (
     ("", 1800),
