@@ -37,6 +37,7 @@ from benchmarks import measured
 EQUAL, REFUSED, WRONG, SKIPPED = "equal", "refused", "wrong", "not comparable"
 OTHERS, STEPS, SECONDS = 3, 3, 60
 """Other samples that the graph of an operator is called with, steps, and a limit."""
+COMPRESSED = torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 DTYPES = torch.float32, torch.int64, torch.bool, torch.complex64
 
 
@@ -69,9 +70,16 @@ class Call(nn.Module):
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor))
 
 
+def copied(*values: Any) -> Any:
+    """Return deep copies, also of tensors in compressed layouts, which cannot be copied deeply."""
+    held = pytree.tree_leaves([values, [vars(v)["leaves"] for v in values if isinstance(v, Call)]])
+    alone = [t for t in held if isinstance(t, torch.Tensor) and t.layout in COMPRESSED]
+    return copy.deepcopy(values, {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in alone})
+
+
 def outcome(function: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return outputs, inputs and state after a call of a copy, and gradients; or the class of its error."""
-    own, given, named = copy.deepcopy((function, args, kwargs))
+    own, given, named = copied(function, args, kwargs)
     torch.manual_seed(0)
     try:
         output = own(*given, **named)
@@ -136,14 +144,14 @@ def judged(
     expected = outcome(model, args, kwargs)
     if "error" in expected or different(expected, outcome(model, args, kwargs)):
         return SKIPPED, str(expected.get("error", "two runs of eager differ"))
-    inputs: Any = copy.deepcopy((args, kwargs))
+    inputs: Any = copied(args, kwargs)
     if kwargs:
         inputs = inspect.signature(model.forward).bind(*inputs[0], **inputs[1]).arguments
         inputs |= inputs.pop("mykwargs", {})
     else:
         inputs = inputs[0]
     try:
-        traced = fxlab.symbolic_trace(copy.deepcopy(model), inputs)
+        traced = fxlab.symbolic_trace(*copied(model), inputs)
     except fxlab.TraceError as error:
         return REFUSED, str(error)
     given = [(args, kwargs), reordered((args, kwargs)), *((other, {}) for other in others)]
@@ -177,7 +185,7 @@ def operators() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
             others = [each.tensors for each in calls if each is not call and call.fits(each)]
             return judged(call, call.tensors, {}, others[:OTHERS])
 
-        if not operator.dtypes.isdisjoint(DTYPES):
+        if not operator.dtypes.isdisjoint(DTYPES):  # type: ignore[attr-defined]
             yield operator.formatted_name, trial
 
 
@@ -218,7 +226,7 @@ def optimizers() -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
                 parts = different(found, _trained(*given, as_graph=False, is_sparse=is_sparse))
                 return (WRONG, f"other weights: {parts}") if parts else (EQUAL, "")
 
-            yield f"{info.optim_cls.__name__} {setting.desc}", trial
+            yield f"{info.optim_cls.__name__} {setting.desc}", trial  # type: ignore[attr-defined]
 
 
 def _trained(

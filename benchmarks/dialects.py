@@ -27,7 +27,8 @@ from benchmarks import measured
 from benchmarks.verdict_models import TEN, tiny, tiny_of_type
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.running.running import Inputs
-from fxlab.transformations import ReversibleTransformation, available
+from fxlab.transformations import available
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 
 MODELS = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "resnet", "whisper")
 LIBRARIES = ("timm", "diffusers")
@@ -126,7 +127,7 @@ def captured(model: nn.Module, inputs: dict[str, Any]) -> Iterator[tuple[str, Gr
         yield "decomposed", fxlab.from_exported(program.run_decompositions())
 
 
-def rewritten(pass_: ReversibleTransformation, graph: GraphModule, inputs: Inputs) -> tuple[int, str]:
+def rewritten(pass_: CandidatePass, graph: GraphModule, inputs: Inputs) -> tuple[int, str]:
     """Apply a pass, judge what it has made, and take it back; return how many it rewrote, and the verdict.
 
     Raises

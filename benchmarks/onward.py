@@ -15,9 +15,7 @@ import json
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -32,13 +30,11 @@ from transformers.utils import logging
 
 import fxlab
 from benchmarks import measured
+from benchmarks.environments import ROOT, python_with
 from fxlab.deployment.files.tensor_graph import TensorGraph, tensor_graph
 from fxlab.deployment.files.write_file import OnnxModule, exported, write_file
 from fxlab.values.tensors import tensors_by_path
 
-ROOT = Path(__file__).parents[1]
-ENVIRONMENT = ROOT / ".venv-onward"
-CONSTRAINTS = ROOT / "constraints-onward.txt"
 TEXT = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -152,14 +148,14 @@ def by_tensors(case: Case, module: Callable[..., Any]) -> Callable[[Inputs], Any
 
 def program(case: Case) -> Callable[[Inputs], Any]:
     with tempfile.TemporaryDirectory() as folder:
-        write_file(case.tensors(case.inputs), f"{folder}/model.pt2")
+        write_file(case.tensors(case.inputs), f"{folder}/model.pt2", dynamic=True)
         return by_tensors(case, torch.export.load(f"{folder}/model.pt2").module())
 
 
 def onnx(case: Case) -> Callable[[Inputs], Any]:
     graph = case.tensors(case.inputs)
     with tempfile.TemporaryDirectory() as folder:
-        write_file(graph, f"{folder}/model.onnx")
+        write_file(graph, f"{folder}/model.onnx", dynamic=True)
         return by_tensors(case, OnnxModule(f"{folder}/model.onnx", graph))
 
 
@@ -168,7 +164,7 @@ def aot_inductor(case: Case) -> Callable[[Inputs], Any]:
         raise RuntimeError("no C++ compiler here")
     folder = tempfile.mkdtemp()
     path = torch._inductor.aoti_compile_and_package(
-        exported(case.tensors(case.inputs)), package_path=f"{folder}/model.pt2"
+        exported(case.tensors(case.inputs), dynamic=True), package_path=f"{folder}/model.pt2"
     )
     return by_tensors(case, torch._inductor.aoti_load_package(path))
 
@@ -227,7 +223,7 @@ def main() -> None:
             with options.keep.open("a") as file:
                 file.write(json.dumps(line) + "\n")
         return
-    python = environment()
+    python = python_with(".venv-onward", ["-r", str(ROOT / "constraints-onward.txt")])
     for name in tqdm(options.names or MODELS, unit="model"):
         command = [str(python), "-W", "ignore", "-m", "benchmarks.onward", name, "--one"]
         # A crash of a runtime ends the process: that format has failed, and the next process goes on.
@@ -301,18 +297,6 @@ def versions() -> str:
     """Return the versions that this runs with."""
     names = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "executorch")
     return measured.versions(*names)
-
-
-def environment() -> Path:
-    """Return the Python of the environment with the packages that this needs."""
-    python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
-        venv.create(ENVIRONMENT, with_pip=False)
-        packages = next(ENVIRONMENT.glob("lib/python*/site-packages"))
-        (packages / "development.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "-r", str(CONSTRAINTS)], check=True, stdout=sys.stderr)
-    return python
 
 
 def table(found: Mapping[str, Mapping[str, str]], names: list[str]) -> pd.DataFrame:

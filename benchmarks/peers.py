@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ENVIRONMENT = Path(__file__).parents[1] / ".venv-peers"
+from benchmarks.environments import python_with
+
 PACKAGES = (
     "optimum==2.3.0",
     "torchview==0.2.7",
@@ -40,25 +38,12 @@ PACKAGES = (
 
 def rows(suite: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a suite, which runs in the environment that has the peers."""
-    python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
-        make_environment(python)
-    command = [str(python), "-W", "ignore", "-m", "benchmarks.peers", suite]
+    command = [str(python_with(".venv-peers", PACKAGES)), "-W", "ignore", "-m", "benchmarks.peers", suite]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
     if process.returncode:
         print(f"{suite} ended with {process.returncode}: its other comparisons are missing.", file=sys.stderr)
-
-
-def make_environment(python: Path) -> None:
-    """Make an environment with the peers alone that finds everything else in this one."""
-    venv.create(ENVIRONMENT)
-    packages = next(ENVIRONMENT.glob("lib/python*/site-packages"))
-    found_there = sysconfig.get_path("purelib"), ENVIRONMENT.parent
-    (packages / "development.pth").write_text("".join(f"{path}\n" for path in found_there))
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, *PACKAGES], check=True, stdout=sys.stderr)
 
 
 def let_torchvision_be_imported() -> None:

@@ -25,6 +25,7 @@ myst_heading_anchors = 3
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 # Notebooks are stored with pictures in place of widgets, so `make docs` runs them anew.
 nb_execution_mode = "force"
+nb_execution_excludepatterns = ["judge_trained_weights.ipynb"]  # it asks for a package of its own
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 # Widgets show what they show without a kernel, and no code for them is fetched.

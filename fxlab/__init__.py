@@ -1,7 +1,6 @@
 """See, switch and check ``torch.fx`` graph transformations.
 
-The stub beside this file lists the public names. Each is imported when it is first used, so that neither
-Jupyter nor transformers costs anything before it is needed.
+The stub beside this file lists the public names. Each is imported when it is first used.
 """
 
 from typing import Any
@@ -11,8 +10,7 @@ from fxlab.base.first_use import import_first, stub_homes
 from fxlab.base.hints import NOT_IN_FXLAB, no_such_name
 
 _HOMES = stub_homes(__name__)
-_MODULES = {name for name, home in _HOMES.items() if home == __name__}
-"""Public modules, such as ``fxlab.rewriting``: they are imported by their names, and not completed."""
+_MODULES = {name for name, home in _HOMES.items() if home == __name__}  # such as fxlab.rewriting
 __all__ = sorted(["__version__", *(_HOMES.keys() - _MODULES)])
 
 
@@ -21,7 +19,9 @@ def __getattr__(name: str) -> Any:
         return import_first(__name__, _HOMES[name], name)
     if name.startswith("_"):  # IPython, pickle and copy ask for these
         raise AttributeError(name)
-    raise no_such_name("module 'fxlab'", name, __all__, NOT_IN_FXLAB)
+    homes = [each for each in sorted(_MODULES) if name in import_first(__name__, __name__, each).__all__]
+    moved = NOT_IN_FXLAB | ({name: f"Write fxlab.{homes[0]}.{name}."} if homes else {})
+    raise no_such_name("module 'fxlab'", name, __all__, moved)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,9 @@
+import contextlib
 import logging
 import os
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,45 @@ def pytest_runtest_makereport(item):
         folder = Path(__file__).parent / "browser" / "artifacts"
         contexts = item.session.stash[BROWSER].contexts
         for number, page in enumerate(page for context in contexts for page in context.pages):
-            page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
+            with contextlib.suppress(Exception):  # of a page that is gone
+                page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave instances of `each_value` and `often` to `make weekly`."""
+    marked = {"each_value": defaultdict(list), "often": defaultdict(list)}
+    for item in items:
+        for name, tests in marked.items():
+            if item.get_closest_marker(name) and not item.get_closest_marker("weekly"):
+                tests[item.originalname, item.path].append(item)
+    left = [item for instances in marked["each_value"].values() for item in _without_a_turn(instances)]
+    for instances in marked["often"].values():
+        (count,) = instances[0].get_closest_marker("often").args
+        chosen = {len(instances) * number // count for number in range(count)}
+        left += [item for number, item in enumerate(instances) if number not in chosen]
+    for item in left:
+        item.add_marker(pytest.mark.weekly)
+
+
+def _without_a_turn(instances):
+    """Return the instances that are left when those with new values have gone one by one."""
+    left = {item: _values(item) for item in instances}
+    turns = Counter()
+    while left:
+        best = min(left, key=lambda item: sum(turns[value] or -1e9 for value in left[item]))
+        if all(turns[value] for value in left[best]):
+            break
+        turns.update(left.pop(best))
+    return left
+
+
+def _values(item):
+    """Return what each parametrization of a test gives it."""
+    marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    named = [[each.strip() for each in (m.split(",") if isinstance(m, str) else m)] for m in marks]
+    return [(*names, *(id(item.callspec.params[name]) for name in names)) for names in named]
 
 
 def pytest_runtest_setup():

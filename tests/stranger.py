@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "stranger"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-TOOLS = ("nbclient", "ipykernel", "pytest")
-"""What runs the notebooks; and pages show tests of a reader's own pass."""
+TOOLS = ("nbclient", "ipykernel", "pytest", "attacut", "babel")
+"""What runs the notebooks, and what one of them asks for; and pages show tests of a reader's own pass."""
 
 
 def main() -> int:

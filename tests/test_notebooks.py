@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import trained
+
 pytestmark = pytest.mark.slow
 
 MOST_BYTES = 300_000
@@ -19,6 +21,8 @@ MACHINE = re.compile(
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
+ASKING_FOR_MORE = ("judge_trained_weights",)
+"""Those that ask for packages: they run in the environment of ``benchmarks.trained``, weekly."""
 LONG = (
     *("quickstart", "from_switch_to_production", "too_big_for_the_machine", "what_torch_compile_does"),
     *("judge_on_real_data", "quantize_and_leave_out", "a_training_step", "find_a_bug"),
@@ -61,7 +65,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each notebook runs in a fork of one process")
 def test_short_notebooks_run_without_errors_or_warnings():
-    short = [str(path) for path in NOTEBOOKS if path.stem not in LONG]
+    short = [str(path) for path in NOTEBOOKS if path.stem not in (*LONG, *ASKING_FOR_MORE)]
     ran = subprocess.run(
         [sys.executable, "-c", IN_FORKS, *short], capture_output=True, text=True, timeout=600
     )
@@ -69,7 +73,17 @@ def test_short_notebooks_run_without_errors_or_warnings():
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_that_ask_for_packages_run_where_these_are():
+    paths = [str(path) for path in NOTEBOOKS if path.stem in ASKING_FOR_MORE]
+    command = [trained.python(), "-c", IN_FORKS, *paths]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if p.stem not in ASKING_FOR_MORE], ids=lambda path: path.stem
+)
 def test_the_notebook_runs_without_errors_or_warnings_in_a_kernel(path):
     import nbformat
     from nbclient import NotebookClient

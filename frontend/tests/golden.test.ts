@@ -85,7 +85,7 @@ describe.each(MODELS)("of %s", (name) => {
 
   it.each(vectors.heads)("lines lead $direction, shapes said: $shapes", ({ head, ...arrangement }) => {
     const view = new View(graphs.scene(0).hierarchy, new Set(), data.metrics);
-    const written = outline(view, placeBoxes(view, data, data.metrics), { ...PLAIN, ...arrangement });
+    const written = outline(view, placeBoxes(view, data), { ...PLAIN, ...arrangement });
     expect(written.split("\n").slice(0, head.length)).toEqual(head);
   });
 
@@ -137,7 +137,9 @@ describe.each(MODELS)("of %s", (name) => {
     );
     const changed = last().nodes.flatMap(({ name, marks }) => (marks.length > 0 ? [name] : []));
     [panesWith(numbersIn(overview)), panesWith([])].forEach((panes, i) =>
-      expect(said(panes.reveal(changed, 0)), "opened for what has changed").toEqual(numbersIn(revealed[i]!)),
+      expect(said(panes.reveal(changed, 0, "pass")), "opened for what has changed").toEqual(
+        numbersIn(revealed[i]!),
+      ),
     );
     paths.slice(1).forEach((path, i) => {
       const [opened, without] = walks[i]!.map(numbersIn);
@@ -172,7 +174,7 @@ function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: 
   expect(edges.join(" ")).toBe(expected.edges);
   const chips = [...view.chips].map(([reader, read]) => [
     short.get(reader)!,
-    read.map(({ source, box }) => `${source.position}:${of(box)}`).join(" "),
+    read.map(({ source, box, end = "value" }) => `${source.position}:${of(box)}:${end}`).join(" "),
   ]);
   expect(Object.fromEntries(chips)).toEqual(expected.chips);
   expected.lines.forEach((lines, i) => {
@@ -184,7 +186,7 @@ function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: 
     const { title = null, kinds = [] } = styles.legend ?? {};
     expect([...drawn, ...(title === null ? [] : [title, ...kinds])].join(" ")).toBe(lines);
   });
-  const written = outline(view, placeBoxes(view, data, data.metrics), PLAIN)
+  const written = outline(view, placeBoxes(view, data), PLAIN)
     .replace(/[gn]-[0-9a-f]{12}/g, (id) => short.get(id)!)
     .split("\n");
   expect(written).toEqual(numbersIn(expected.outline).map((line) => lines[line]!));

@@ -8,27 +8,8 @@ from collections.abc import Iterable, Mapping
 from fxlab.base.first_use import stub_homes
 
 MOVED = {
-    # Names of fxlab that are in a module.
-    "CompileSession": "Write fxlab.compiler.CompileSession.",
-    "RewritePass": "Write fxlab.rewriting.RewritePass.",
-    "as_step": "Write fxlab.steps.as_step(session).",
-    "collectives": "Write fxlab.steps.collectives(model).",
-    "compare_runs": "Write fxlab.runs.compare_runs(reference, candidate).",
-    "compare_steps": "Write fxlab.steps.compare_steps(session, batches).",
-    "compile_session": "Write fxlab.compiler.compile_session(model, inputs).",
-    "either": "Write fxlab.rewriting.either(...).",
-    "expect": "Write fxlab.testing.expect(...).",
-    "expect_no_match": "Write fxlab.testing.expect_no_match(...).",
-    "find_matches": "Write fxlab.rewriting.find_matches(graph_module, pattern).",
-    "offered": "Write fxlab.Session(model, inputs).passes, or fxlab.transformations.offered().",
-    "pattern_of": "Write fxlab.rewriting.pattern_of(...).",
-    "record_compile": "Write fxlab.compiler.record_compile().",
-    "record_passes": "Write fxlab.compiler.record_passes().",
-    "record_run": "Write fxlab.runs.record_run(...).",
-    "repro": "Write fxlab.testing.repro(session, path).",
-    "transformed_nodes": "Write fxlab.rewriting.transformed_nodes(session.graph_module, pass_).",
+    # Names of fxlab that are elsewhere, or went; those of its public modules are found there.
     "validation": "Its functions are at the top level: fxlab.verdict, fxlab.compare_stages and others.",
-    # Names of fxlab that went.
     "Inspector": "fxlab.inspect(session) returns one; its class is fxlab.notebook.Inspector.",
     "as_model": "Write model.compile(backend=fxlab.as_backend(session)).",
     "capture": "Write capture = fxlab.Capture(), and torch.compile(model, backend=capture).",
@@ -36,8 +17,6 @@ MOVED = {
     "training_session": "Write fxlab.Session(fxlab.trace_step(model, batch, loss=loss)).",
     # Members of sessions that went.
     "apply_all": "Write session.apply(*session.passes).",
-    "can_redo": "session.redo() raises ValueError if there is nothing to redo.",
-    "can_undo": "session.undo() raises ValueError if there is nothing to undo.",
     "code": "Write session.graph_module.code.",
     "excluded": "session.rewrites(pass_) has the rewrites of a pass, and those that are excluded.",
     "find": "Write session.passes[name], or fxlab.nodes(session, where).",
@@ -48,6 +27,16 @@ MOVED = {
     "revert_all": "Write session.revert().",
     "toggle": "Write session.apply(pass_) or session.revert(pass_).",
     "values": "Write fxlab.node_values(session, node).",
+    "diff": "Write session.changes(), or fxlab.code_diff(a, b).",
+    "forward": "Write session.graph_module(*inputs).",
+    "gm": "Write session.graph_module.",
+    "reset": "Write session.revert(), which switches all passes off.",
+    "show": "Write fxlab.inspect(session), or fxlab.draw(session) for a picture alone.",
+    "table": "Write session.changes(), session.explain(pass_) or fxlab.nodes(session).",
+    "to": "Write fxlab.Session(model.to(device), inputs).",
+    # Names that others have for what fxlab does.
+    "allclose": "Write fxlab.compare(reference, candidate, inputs).",
+    "check": "Write session.apply(pass_) and session.verdict(); fxlab check is a command.",
     # Names of optimum, transformers, torch.fx and torch.export.
     "Dim": "torch.export's Dim has no counterpart: sizes are symbols unless dynamic=False.",
     "ExportedProgram": "Write fxlab.Session(program), or fxlab.from_exported(program).",
@@ -86,7 +75,9 @@ def no_such_name(
 ) -> AttributeError:
     """Return the error for a name that is not there, with what to write instead."""
     text = f"{owner} has no attribute {name!r}. {moved.get(name, '')}".rstrip()
-    text = text if name in moved else text + nearest(name, (each for each in known if each[:1] != "_"), 3)
+    if name not in moved:
+        names = [each for each in known if each[:1] != "_"]
+        text += nearest(name, names, 3) or f" Its names: {', '.join(n for n in names if n.islower())}."
     return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 

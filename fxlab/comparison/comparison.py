@@ -21,7 +21,14 @@ from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.models.running.running import Inputs
 from fxlab.operators import computes
-from fxlab.operators.node_info import line_of, module_path, target_text, upstream
+from fxlab.operators.node_info import (
+    kind_text,
+    line_of,
+    module_path,
+    modules_by_path,
+    target_text,
+    upstream,
+)
 from fxlab.session import Session
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE
@@ -133,8 +140,8 @@ class Comparison(Judged):
         if not (found.parted or found.parted_original):
             return self._first_backward() or self._first_rounded()
         candidate, reference = self._modules_that_part()
-        nodes = [node for node in found.parted if _is_in(node, candidate)]
         others = [node for node in found.parted_original if _is_in(node, reference)] or found.parted_original
+        nodes = [node for node in found.parted if _is_in(node, candidate)] or self._in_place_of(others)
         reads = (each.name for node in nodes for each in node.all_input_nodes if each in found.partners)
         known = self._known_weights()
         weights = dict.fromkeys(n for names in found.weights.values() for n in names if n not in known)
@@ -149,6 +156,26 @@ class Comparison(Judged):
             error=self._differences.get(first) if first is not None else None,
             line="" if first is None else line_of(first)[0],
         )
+
+    def _in_place_of(self, others: list[Node]) -> list[Node]:
+        """Return the first nodes of the candidate that read what some of the reference read.
+
+        A port may call a function where the reference has a submodule. What follows a step that is missing
+        reads the same too; it is what the users of that step compute.
+        """
+        partners, sides = self.alignment.partners, (self.alignment.original, self.alignment.transformed)
+        ours, theirs = (modules_by_path(side.module) for side in sides)
+        places = {
+            frozenset(other.all_input_nodes): {kind_text(user, ours) for user in other.users}
+            for other in others
+        }
+        return [
+            node
+            for node in self.alignment.parted
+            if (read := frozenset(partners[each] for each in node.all_input_nodes if each in partners))
+            in places
+            and kind_text(node, theirs) not in places[read]
+        ]
 
     def _first_backward(self) -> FirstDifference | None:
         """Return the first place on the way back, if the outputs agree and gradients do not."""
@@ -325,8 +352,10 @@ class Comparison(Judged):
             yield f"No node is named: {self.alignment}"
         aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
         notes = [f"{aligned} of {total} values have a partner", *self.notes]
-        if self.alignment.only_in_one:
-            notes.append(f"only one has the outputs {', '.join(self.alignment.only_in_one)}, not compared")
+        sides = {"reference": self.alignment.original, "candidate": self.alignment.transformed}
+        for name, side in sides.items():
+            if alone := [path for path in self.alignment.only_in_one if path in side.outputs]:
+                notes.append(f"only the {name} has the outputs {', '.join(alone)}, not compared")
         if self.inputs_left:
             notes.append(f"the candidate does not take {', '.join(self.inputs_left)}")
         yield "; ".join(notes) + "."

@@ -96,7 +96,8 @@ def _given(model: Any, inputs: Inputs, name: str) -> ComparedModel:
 def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) -> ComparedModel:
     """Return a model that runs compiled code."""
     words = (
-        f"the {name} runs code that torch.compile has compiled: it is called, and nothing inside is compared"
+        f"the {name} runs code that torch.compile has compiled: it is called, and nothing in it compared; "
+        "fxlab.compiler.compile_session(model, inputs) looks inside"
     )
     called = graph.get_submodule("model") if graph.meta.get(CALLS_A_MODULE) else graph
     inner = getattr(called, "_orig_mod", called)

@@ -82,7 +82,8 @@ def compile_session(
     True
     """
     if not callable(model) or isinstance(model, type):
-        raise type_error("model", "a torch.nn.Module or a function", model)
+        advice = "Give session.original, and session.inputs." if hasattr(model, "graph_module") else ""
+        raise type_error("model", "a torch.nn.Module or a function", model, advice)
     require_bool(training, "training")
     if not isinstance(dynamic, bool | None):
         raise type_error("dynamic", "True, False or None", dynamic)

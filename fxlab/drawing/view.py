@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,13 @@ CHIP_READERS = 5
 """A value read by this many visible boxes has a line to the first of them, and a chip at the others."""
 CHIP_CLUSTERS, CHIP_SPAN = 3, 40
 """So has one that is read in this many opened groups, the last of which is more than this many boxes away."""
+MOST_IN_A_COLUMN = 200
+"""A picture of more boxes is set in columns: Graphviz takes four times as long for twice the boxes, and a
+strip of a thousand boxes fits no screen."""
+COLUMN, SHORTEST_COLUMN, LONGEST_COLUMN = 50, 25, 75
+"""Boxes of one of several columns."""
+LONELY_BESIDE = 4
+"""Boxes without a line that stand side by side."""
 
 
 _Integers = npt.NDArray[np.int64]
@@ -41,7 +50,9 @@ class Chip:
     source: Leaf
     """The node that makes the value."""
     box: Group | Leaf
-    """The visible box in which it is made."""
+    """The visible box in which it is made; for a reference, the one at the other end."""
+    end: Literal["value", "source", "target"] = "value"
+    """Of a reference, in place of a line to another column: what the other end is of that line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +142,10 @@ class View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
         Of equal blocks with nodes at the same places (and equal marks, if these are given), one is opened. An
-        input or output whose box holds the nodes that serve it is seen while that box is closed. ``budget``:
-        most boxes that the result may show; open groups stay open.
+        input or output whose box holds the nodes that serve it is seen while that box is closed, as are marks
+        on bookkeeping. ``budget``: most boxes that the result may show; open groups stay open.
         """
+        is_marked = isinstance(node_names, Mapping)
         marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
         opened = set(self.opened)
         boxes = len(self.boxes)
@@ -142,6 +154,8 @@ class View:
                 group = self.hierarchy.groups[path]
                 if path in opened or (group.host is not None and name in group.host.names):
                     continue
+                if is_marked and group.kind == "bookkeeping":
+                    break
                 both = [other for other in self._with_partner(path) if other not in opened]
                 more = sum(len(self.hierarchy.groups[other].children) - 1 for other in both)
                 if boxes + more > budget:
@@ -316,8 +330,9 @@ class View:
 
     @cached_property
     def edges(self) -> tuple[VisibleEdge, ...]:
-        """The edges between visible boxes, merged; values shown as chips are left out."""
-        return self._flow[0]
+        """The edges between visible boxes, merged; values shown as chips, and references, are left out."""
+        part = self.part_of
+        return tuple(edge for edge in self._flow[0] if part[edge.source.id] == part[edge.target.id])
 
     @cached_property
     def main_path(self) -> frozenset[tuple[str, str]]:
@@ -342,8 +357,64 @@ class View:
 
     @cached_property
     def chips(self) -> dict[str, tuple[Chip, ...]]:
-        """Id of a visible box -> the far values that it reads."""
-        return self._flow[1]
+        """Id of a visible box -> the far values that it reads, and references to boxes of other columns."""
+        chips, part = {reader: [*read] for reader, read in self._flow[1].items()}, self.part_of
+        for edge in self._flow[0]:
+            source, target = edge.source, edge.target
+            if part[source.id] != part[target.id]:
+                chips.setdefault(target.id, []).append(Chip(edge.leaves[0], source, "source"))
+                chips.setdefault(source.id, []).append(Chip(edge.leaves[0], target, "target"))
+        return {box: tuple(on_it) for box, on_it in chips.items()}
+
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """Places of the boxes with which the columns of a large picture begin; 0 alone for any other.
+
+        Columns are cut where few lines and opened groups go on.
+        """
+        last, starts = len(self.boxes), [0]
+        if last <= MOST_IN_A_COLUMN or self.hierarchy.columns:
+            return (0,)
+        place = {box.id: i for i, box in enumerate(self.boxes)}
+        begins = [box.start for box in self.boxes]
+        ends = [(place[edge.source.id], place[edge.target.id]) for edge in self._flow[0]]
+        ends += [
+            (bisect_left(begins, group.start), bisect_left(begins, group.stop) - 1) for group in self.clusters
+        ]
+        changes = [0] * (last + 1)
+        for one, other in ends:
+            changes[min(one, other) + 1] += 1
+            changes[max(one, other) + 1] -= 1
+        going_on = [*accumulate(changes)]
+        while last - (start := starts[-1]) > LONGEST_COLUMN:
+            window = range(start + SHORTEST_COLUMN, start + LONGEST_COLUMN + 1)
+            starts.append(min(window, key=lambda at: (going_on[at], abs(at - start - COLUMN), at)))
+        return tuple(starts)
+
+    @cached_property
+    def part_of(self) -> dict[str, int]:
+        """Return, by the id of a box, the number of its column."""
+        return {box.id: bisect_right(self.parts, place) - 1 for place, box in enumerate(self.boxes)}
+
+    def pieces(self, group: Group) -> dict[int, str]:
+        """Return the columns that an opened group is in, each with the id of its piece there."""
+        first = bisect_right(self._part_starts, group.start) - 1
+        later = range(first + 1, bisect_left(self._part_starts, group.stop))
+        return {first: group.id, **{part: f"{group.id}~{part}" for part in later}}
+
+    @cached_property
+    def _part_starts(self) -> list[int]:
+        return [self.boxes[place].start for place in self.parts] if self.boxes else [0]
+
+    @cached_property
+    def lonely(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
+        """Boxes that stand below one another, as no line says where: in each group, in rows."""
+        joined = {box.id for edge in self.edges for box in (edge.source, edge.target)}
+        rows: dict[tuple[str, int], list[Group | Leaf]] = {}
+        for item, around in self._visible:
+            if not self.is_cluster(item) and item.id not in joined:
+                rows.setdefault((around, self.part_of[item.id]), []).append(item)
+        return [pair for row in rows.values() for pair in zip(row, row[LONELY_BESIDE:], strict=False)]
 
     def is_cluster(self, item: Group | Leaf) -> bool:
         """Whether a visible item is an opened group."""

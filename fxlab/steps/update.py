@@ -310,7 +310,7 @@ def recorded_update(
         except Exception as raised:  # whatever torch raises where it cannot record
             raise TraceError(
                 f"optimizer: the step of {update.class_name} could not be recorded. It raised "
-                f"{type(raised).__name__}: {raised}. Trace without it, and let it do its step by itself."
+                f"{type(raised).__name__}: {raised}. Trace without it, which leaves that to the optimizer."
             ) from raised
         if any(name in spread for name in parameters):
             _check_elementwise(module.graph, update)

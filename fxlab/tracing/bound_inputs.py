@@ -91,10 +91,15 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(
-            f"inputs: {error}. {type(model).__name__}.forward takes "
-            f"{', '.join(signature.parameters) or 'nothing'}."
-        ) from None
+        names = ", ".join(signature.parameters) or "nothing"
+        takes = f"inputs: {error}. {type(model).__name__}.forward takes {names}."
+        if isinstance(inputs, Mapping):
+            takes += (
+                " A mapping has arguments by name; one that is an argument itself is given as (mapping,)."
+            )
+        elif len(args) > 1 and all(type(value) is int for value in args):
+            takes += f" A shape is no input; a tensor of it is: torch.randn{tuple(args)}."
+        raise TypeError(takes) from None
     arguments: list[Argument] = []
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind

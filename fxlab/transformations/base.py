@@ -355,9 +355,8 @@ class Transformation(ABC):
     def _check_graph_module(self, graph_module: object) -> None:
         if not isinstance(graph_module, GraphModule):
             raise TypeError(
-                f"graph_module: {type(self).__name__} transforms a torch.fx.GraphModule, but a "
-                f"{type(graph_module).__name__} was given. Trace the module first, "
-                "with fxlab.symbolic_trace, and give what it returns."
+                f"graph_module: expected a torch.fx.GraphModule, got a {type(graph_module).__name__}. "
+                "Trace the module first, with fxlab.symbolic_trace, and give what it returns."
             )
 
 

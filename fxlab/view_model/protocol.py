@@ -511,6 +511,10 @@ class Metrics(TypedDict):
     chipReaders: int
     chipClusters: int
     chipSpan: int
+    parts: tuple[int, int, int, int]
+    """Most boxes of a picture in one column; fewest, wanted and most of one of several columns."""
+    arrow: float
+    """Width of the arrow before the name of a reader in another column."""
     revealBudget: int
     sheet: float
     ink: str

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, Request, expect
 
-ARTIFACTS = Path(__file__).parent / "artifacts"
 SLOW_MS = 300_000
+EMPTY = "from ipywidgets import Widget; Widget.close_all(); get_ipython().reset()"
+EMPTIED = """async code => {
+    const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    await kernel.requestExecute({ code, store_history: false }).done;
+    return kernel.model;
+}"""
 
 
 class LabPage:
@@ -36,11 +38,13 @@ class LabPage:
     def open(self, notebook: str) -> None:
         """Open a notebook in place of others, in the JupyterLab that the page shows if it shows one.
 
-        Kernels go on, and a notebook that was open before has its own again.
+        It has the kernel of the one before, without its names and widgets: a new one takes seconds to
+        import torch.
         """
         if self.page.evaluate("() => Boolean(window.jupyterapp)"):
+            kernel = self.page.evaluate(EMPTIED, EMPTY)
             self.page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(e => e.dispose())")
-            self.command("docmanager:open", path=notebook)
+            self.command("docmanager:open", path=notebook, kernel=kernel)
             self._wait_for_kernel()
         else:
             self.load(notebook)
@@ -97,25 +101,6 @@ class LabPage:
         self.page.wait_for_function(
             "() => !document.querySelector('.fxi-moving, .fxi-gliding')", timeout=10_000
         )
-
-    def screenshot(self, name: str, of: Locator | None = None) -> Image.Image:
-        """Keep a picture of an element or of the whole page, and return it."""
-        ARTIFACTS.mkdir(exist_ok=True)
-        path = ARTIFACTS / f"{name}.png"
-        data = of.screenshot(path=path) if of is not None else self.page.screenshot(path=path)
-        return Image.open(io.BytesIO(data))
-
-    def brightness_by_theme(self, of: Locator, name: str) -> tuple[float, float]:
-        """Return how bright an element is (0 to 255) in the light and in the dark theme; keep pictures."""
-        found = []
-        for theme in ("Light", "Dark"):
-            self.set_theme(f"JupyterLab {theme}")
-            self.settle(of)
-            picture = self.screenshot(f"{name}{theme.lower()}", of)
-            found.append(ImageStat.Stat(picture.convert("L")).mean[0])
-        self.set_theme("JupyterLab Light")
-        light, dark = found
-        return light, dark
 
     def _remember_host(self, request: Request) -> None:
         scheme, _, rest = request.url.partition("://")

@@ -14,7 +14,6 @@ from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 
-ARTIFACTS = Path(__file__).parent / "artifacts"
 HOSTILE = "</script><img src=x onerror='hacked = 1'>&amp; \u202e\U0001f600"
 SVG = "{http://www.w3.org/2000/svg}"
 

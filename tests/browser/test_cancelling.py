@@ -33,13 +33,11 @@ def test_a_measurement_is_cancelled_beside_its_button(page: LabPage, inspector: 
     expect(panel).to_contain_text("Measuring each node")
     expect(inspector.locator(".fxi-busy")).to_contain_text("Measuring each node")
     expect(inspector.locator(".fxi-busy button")).to_be_visible()
-    page.screenshot("inspector-busy", inspector)
     panel.get_by_role("button", name="Cancel").click()
     page.settle(inspector)
     expect(panel).to_contain_text("Cancelled.")
     expect(panel.get_by_role("button", name="Measure the cost")).to_be_enabled()
     expect(inspector.locator(".fxi-busy")).to_be_hidden()
-    page.screenshot("inspector-cancelled", inspector)
 
 
 def test_an_overlay_is_cancelled_in_the_header_and_the_kernel_goes_on(

@@ -60,7 +60,6 @@ def test_a_worst_batch_is_opened_and_values_are_shown_on_it(lab: JupyterLab, lab
     lab_page.settle(inspector)
     expect(panel).to_contain_text("different")
     expect(panel.get_by_role("row", name=re.compile("top-1 of output"))).to_be_visible()
-    lab_page.screenshot("data", inspector)
 
     box(inspector, "softmax").click()
     lab_page.settle(inspector)
@@ -86,8 +85,7 @@ def test_a_worst_batch_is_opened_and_values_are_shown_on_it(lab: JupyterLab, lab
     for theme in ("Light", "Dark"):
         lab_page.set_theme(f"JupyterLab {theme}")
         lab_page.settle(inspector)
-        lab_page.screenshot(f"values-of-heads-{theme.lower()}", inspector)
-        assert violations(lab_page.page, ".fxi-details", without=("landmark-unique",)) == []
+        assert violations(lab_page.page, ".fxi-details") == []
     lab_page.set_theme("JupyterLab Light")
 
     tables.get_by_role("tab", name="Worst batches").click()
@@ -96,6 +94,5 @@ def test_a_worst_batch_is_opened_and_values_are_shown_on_it(lab: JupyterLab, lab
     panel.get_by_role("button", name="batch 1").click()
     lab_page.settle(inspector)
     expect(panel).to_contain_text("The session is open on batch 1.")
-    lab_page.screenshot("worst-batches", inspector)
     tables.get_by_role("tab", name="Output differences").click()
     expect(panel.get_by_role("row").nth(1)).to_contain_text("outputno")  # not the same bits

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from playwright.sync_api import Browser, Page
+from zoo import tiny
 
 import fxlab
 
@@ -19,7 +20,8 @@ MODELS = (
     "BERT-base", "ResNet-50", "T5, 6 + 6 layers", "GPT-2", "Llama, 32 layers", "Mixtral, 8 layers",
     "ViT-base", "UNet", "Whisper, 4 + 4 layers", "CLIP",
 )  # fmt: skip
-QUICK = MODELS[:2]
+SMALL = {"BERT": "bert", "T5": "t5"}
+"""The tiny ones of the test zoo."""
 COVERED = """() => {
     const rect = e => e.getBoundingClientRect();
     const graph = rect(document.querySelector(".fxi-graph"));
@@ -44,9 +46,7 @@ LOOKS = {
 }
 
 
-@pytest.fixture(
-    params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.weekly) for name in MODELS]
-)
+@pytest.fixture(params=[*SMALL, *(pytest.param(name, marks=pytest.mark.weekly) for name in MODELS)])
 def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Page:
     """A report of a model with the first two passes on that find something, as it opens."""
     from make_first_sight import MODELS as MAKERS
@@ -54,7 +54,8 @@ def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Pa
     if request.param == "UNet":
         pytest.importorskip("diffusers")
     torch.manual_seed(0)
-    model, inputs = MAKERS[request.param]()
+    small = SMALL.get(request.param)
+    model, inputs = (tiny(small), None) if small else MAKERS[request.param]()
     session = fxlab.Session(model.eval(), inputs)
     able = [p for p in session.passes if len(found := session.explain(p)) and found["matched"].any()]
     session.apply(*able[:2])

@@ -20,6 +20,7 @@ from blocks_page import (
     open_blocks,
     open_passes,
     put_back,
+    shown_twice,
     switch,
 )
 from jupyter_lab import JupyterLab
@@ -74,7 +75,6 @@ def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
     expect(inspector.get_by_role("row").filter(has_text="<img")).to_contain_text(re.compile("yes|no"))
     inspector.get_by_role("tab", name="Changed nodes").click()
     expect(inspector.get_by_role("row").filter(has_text="query_key_merged")).to_have_count(4)
-    page.screenshot("inspector-on", inspector)
 
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
@@ -91,7 +91,6 @@ def test_whether_a_difference_is_rounding_is_answered_in_words(page: LabPage, in
     verdict.get_by_role("button", name="Judge").click()
     page.settle(inspector)
     expect(verdict).to_contain_text("Within the model's own rounding")
-    page.screenshot("inspector-judged", inspector)
     switch(inspector, "Change true div to mul by inverse").click()
     page.settle(inspector)
     expect(verdict).to_be_hidden()
@@ -129,7 +128,6 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     inspector.get_by_role("tab", name="Changed nodes").click()
     inspector.get_by_role("button", name="query_key_merged_1").click()
     page.settle(inspector)
-    page.screenshot("inspector-rewrite", inspector)
     details.get_by_role("button", name="Exclude this rewrite").focus()
     keyboard.press("Enter")
     page.settle(inspector)
@@ -137,7 +135,6 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     expect(lit).to_have_count(2)
     expect(card).to_contain_text(re.compile("3 rewrites: 6 linears become 3.*1 excluded"))
     expect(details.get_by_role("heading", level=2)).to_have_text("blocks_1_query")
-    page.screenshot("inspector-rewrite-taken-back", inspector)
 
     expect(details.get_by_role("button", name="Include this candidate")).to_be_focused()
     keyboard.press("Enter")
@@ -152,7 +149,6 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
 
     card.locator("summary").click()
     expect(card).to_contain_text("excluded on request")
-    page.screenshot("inspector-rewrite-left-out", inspector)
     card.get_by_role("button", name="Include blocks_1_key").click()
     page.settle(inspector)
     expect(lit).to_have_count(4)
@@ -176,13 +172,11 @@ def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
         page.settle(inspector)
         expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
         expect(inspector.get_by_role("button", name="Measure again")).to_be_enabled()
-        page.screenshot(f"inspector-{tab.lower().replace(' ', '-')}", inspector)
     show_table(inspector, "Node differences")
     inspector.get_by_role("tabpanel").get_by_role("button", name="blocks_3_query").click()
     page.settle(inspector)
     title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
     expect(title).to_have_text("blocks_3_query")
-    page.brightness_by_theme(inspector, "inspector-measured-")
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     expect(inspector.get_by_role("button", name="Compare the nodes")).to_be_visible()
@@ -190,11 +184,13 @@ def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
 
 
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
-    other = page.page.locator(".fxlab-inspector").nth(1)
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    is_on(other, "Merge linears", True)
-    has_nodes(other, MERGED_NODES)
+    with shown_twice(page) as other:
+        switch(inspector, "Merge linears").click()
+        page.settle(inspector)
+        is_on(other, "Merge linears", True)
+        has_nodes(other, MERGED_NODES)
+        # Their panels have the same names.
+        assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
 
 
 def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
@@ -216,7 +212,6 @@ def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
     is_on(inspector, "Breaks", False)
     is_on(inspector, "Merge linears", True)
     has_nodes(inspector, MERGED_NODES)
-    page.screenshot("inspector-error", inspector)
 
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
@@ -239,18 +234,6 @@ def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspect
     expect(first).to_be_visible()
     assert (first.bounding_box() or {"height": 0})["height"] > 10
     merge.locator("summary").click()
-
-
-def test_a_click_shows_the_details_of_a_node(page: LabPage, inspector: Locator) -> None:
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    details = inspector.get_by_role("region", name="Details")
-    expect(details).to_contain_text("torch.nn.modules.sparse.Embedding")
-    expect(details).to_contain_text("(20, 8)")
-    expect(box(inspector, "embedding")).to_have_class(re.compile("fxi-selected"))
-    details.get_by_role("button", name="tokens").first.click()
-    page.settle(inspector)
-    expect(details.get_by_role("heading", level=2)).to_have_text("tokens")
 
 
 def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
@@ -312,34 +295,6 @@ def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_wit
     assert (percent.inner_text(), top()) == (size, before)
 
 
-def test_the_graph_is_moved_by_dragging(page: LabPage, inspector: Locator) -> None:
-    mouse = page.page.mouse
-    area = inspector.locator(".fxi-graph").bounding_box()
-    assert area is not None
-    mouse.move(area["x"] + 60, area["y"] + 60)
-    before = box(inspector, "embedding").bounding_box()
-    assert before is not None
-    mouse.down()
-    mouse.move(area["x"] + 160, area["y"] + 100, steps=4)
-    mouse.up()
-    page.settle(inspector)
-    after = box(inspector, "embedding").bounding_box()
-    assert after is not None
-    assert after["x"] - before["x"] == pytest.approx(100, abs=2)
-    assert after["y"] - before["y"] == pytest.approx(40, abs=2)
-
-
-def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, inspector: Locator) -> None:
-    expect(inspector.locator(".fxi-layer svg")).not_to_contain_text("key_2")
-    inspector.get_by_role("combobox", name="Search").fill("linear key 2")
-    inspector.locator(".fxi-results [role=option]").first.wait_for()
-    page.page.keyboard.press("Enter")
-    page.settle(inspector)
-    details = inspector.get_by_role("region", name="Details")
-    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_2_key")
-    expect(inspector.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
-
-
 def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, inspector: Locator) -> None:
     bar, lit = inspector.locator(".fxi-found-bar"), inspector.locator(".fxi-layer svg .node.fxi-found")
     search = inspector.get_by_role("combobox", name="Search")
@@ -358,7 +313,6 @@ def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, ins
     expect(bar).to_contain_text("4 nodes match")
     expect(lit.filter(has_text="query_key_merged")).to_have_count(1)
     expect(lit.filter(has_text="blocks.")).to_have_count(3)
-    page.screenshot("inspector-found", inspector)
     inspector.locator(".fxi-graph").focus()
     page.page.keyboard.press("Escape")
     page.settle(inspector)
@@ -417,16 +371,14 @@ def test_nonsense_from_the_page_is_named_and_changes_nothing(page: LabPage, insp
     has_nodes(inspector, NODES)
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
-    page.set_theme(theme)
+def test_everybody_can_use_it(page: LabPage, inspector: Locator) -> None:
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     box(inspector, "embedding").click()
-    page.settle(inspector)
-    # Two inspectors on one page have panels of the same names.
-    assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
-    page.set_theme("JupyterLab Light")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.set_theme(theme)
+        page.settle(inspector)
+        assert violations(page.page, ".fxlab-inspector") == []
 
 
 def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector: Locator) -> None:
@@ -441,9 +393,7 @@ def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector:
     inspector.get_by_role("combobox", name="Colour by").select_option("flops")
     page.settle(inspector)
     expect(inspector.locator(".fxi-heat").first).to_be_visible()
-    page.screenshot("inspector-flops", inspector)
     inspector.get_by_text("Export", exact=True).click()
-    page.screenshot("inspector-export", inspector)
     with page.page.expect_download() as download:
         inspector.get_by_role("button", name="SVG picture").click()
     assert ">FLOPs</text>" in download.value.path().read_text(encoding="utf-8")
@@ -452,7 +402,9 @@ def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector:
     expect(inspector.locator(".fxi-heat")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [700, pytest.param(1000, marks=pytest.mark.weekly), 1400])
+@pytest.mark.parametrize(
+    "width", [700, *(pytest.param(wide, marks=pytest.mark.weekly) for wide in (1000, 1400))]
+)
 def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
     whole = page.page.viewport_size
     assert whole is not None
@@ -466,7 +418,6 @@ def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: L
     box(inspector, "embedding").click()
     page.settle(inspector)
     page.page.wait_for_timeout(300)
-    page.screenshot(f"inspector-{width}", inspector)
     found = cut_off(inspector)
     page.page.set_viewport_size(whole)
     page.page.wait_for_timeout(300)

@@ -14,7 +14,7 @@ from jupyter_lab import JupyterLab
 from local_server import LocalServer, free_port
 from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.weekly]
 
 MARIMO_NOTEBOOK = f"""
 import marimo
@@ -77,9 +77,9 @@ def test_it_works_in_notebook_7(lab: JupyterLab, page: Page) -> None:
         page.wait_for_timeout(1000)
         if prompt.inner_text() != "[ ]:":
             break
-    use(page, "notebook-7")
+    use(page)
 
 
 def test_it_works_in_marimo(marimo: LocalServer, page: Page) -> None:
     page.goto(marimo.url)
-    use(page, "marimo")
+    use(page)

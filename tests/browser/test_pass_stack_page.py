@@ -119,7 +119,6 @@ def test_a_pass_of_ones_own_is_added_with_its_arguments(page: LabPage, inspector
     expect(own).to_contain_text("Multiplies <b>what</b> is added.")
     own.get_by_label("loud").select_option("True")
     own.get_by_label("factor").fill("0.5")
-    page.brightness_by_theme(inspector, "stack-adding-")
     assert violations(page.page, ".fxlab-inspector") == []
     assert cut_off(inspector) == []
     own.get_by_label("factor").press("Enter")

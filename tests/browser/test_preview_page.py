@@ -67,7 +67,6 @@ def test_a_preview_shows_what_would_be_done_and_switches_nothing(page: LabPage, 
     is_on(inspector, "Merge linears", False)
     expect(inspector.get_by_role("button", name="Undo")).to_be_disabled()
     expect(inspector).to_contain_text("No pass is on")
-    page.brightness_by_theme(inspector, "preview-")
 
 
 def test_a_preview_is_applied_or_left_with_the_keyboard(page: LabPage, inspector: Locator) -> None:

@@ -56,11 +56,9 @@ def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: 
     expect(bert.locator(".fxi-layer svg")).to_contain_text(MERGED)
     expect(bert.locator(".fxi-card").get_by_text("12 rewrites: 36 linears become 12")).to_be_visible()
     expect(bert.get_by_role("row").filter(has_text="last_hidden_state")).to_contain_text("float32")
-    page.screenshot("merge-linears-on", bert)
 
     bert.get_by_role("tab", name="Changed nodes").click()
     expect(bert.get_by_role("row").filter(has_text=MERGED)).to_have_count(12)
-    page.screenshot("merge-linears-nodes", bert)
 
     switch(bert, "Merge linears").click()
     expect(switch(bert, "Merge linears")).to_have_attribute("aria-checked", "false")
@@ -68,7 +66,6 @@ def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: 
     expect(nodes).to_be_visible()
     expect(marked).to_have_count(0)
     expect(bert.locator(".fxi-layer svg")).not_to_contain_text(MERGED)
-    page.screenshot("merge-linears-off", bert)
 
 
 def test_the_pass_that_the_notebook_applied_shows_in_its_inspector(page: LabPage) -> None:

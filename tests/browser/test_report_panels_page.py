@@ -9,7 +9,7 @@ import pytest
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Page, expect
-from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle, show_table
+from report_page import box, checked, details_title, make_session, opened, settle, show_table
 
 import fxlab
 
@@ -70,21 +70,18 @@ def test_the_address_is_a_link_to_what_is_shown(page: Page, file: Path) -> None:
     assert page.url == link
 
 
-@pytest.mark.parametrize(
-    ("fragment", "words"),
-    [
+def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path) -> None:
+    for fragment, words in (
         ("stage=99", "This report has the stages 0 to 2."),
         ("stage=%FF%FE", "must be the number of a stage"),
         ("<script>hacked=1</script>", "Unknown field"),
         ("node=nobody", "This stage has no node named nobody."),
-    ],
-)
-def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path, fragment: str, words: str) -> None:
-    follow_link(page, file, fragment)
-    expect(page.get_by_role("alert")).to_contain_text(words)
-    expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
-    expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
-    assert page.evaluate("window.hacked") is None
+    ):
+        follow_link(page, file, fragment)
+        expect(page.get_by_role("alert")).to_contain_text(words)
+        expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
+        expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
+        assert page.evaluate("window.hacked") is None
 
 
 def test_another_link_is_followed_in_the_open_page(page: Page) -> None:
@@ -115,7 +112,7 @@ def test_four_rows_of_a_table_are_in_sight_and_what_was_folded_stays_so(page: Pa
     expect(page.get_by_role("button", name="Merge linears", exact=True)).to_be_hidden()
 
 
-@pytest.mark.parametrize("width", [320, 480, 760])
+@pytest.mark.parametrize("width", [320, pytest.param(480, marks=pytest.mark.weekly), 760])
 def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> None:
     page = opened(browser, file)
     page.set_viewport_size({"width": width, "height": 720})
@@ -135,8 +132,6 @@ def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> 
     expect(page.get_by_role("tabpanel")).to_contain_text("Blocks")
     assert violations(page, "html") == []
     assert cut_off(page.locator(".fxlab-inspector")) == []
-    ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"report-panels-{width}.png")
     page.context.close()
 
 

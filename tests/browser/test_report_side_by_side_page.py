@@ -12,7 +12,7 @@ import torch
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle, show_table
+from report_page import box, checked, details_title, make_session, opened, settle, show_table
 from torch import fx, nn
 
 import fxlab
@@ -73,20 +73,6 @@ def find(page: Page, name: str) -> None:
     page.get_by_role("combobox", name="Search").fill(name)
     page.get_by_role("option").filter(has=page.get_by_text(name, exact=True)).click()
     settle(page)
-
-
-def words_on(side: Locator) -> dict[str, Any]:
-    """Return the words on the boxes of a graph of the page."""
-    found: dict[str, Any] = side.evaluate(
-        """side => Object.fromEntries([...side.querySelectorAll(".fxi-layer svg g.node")].map(g => [
-            g.dataset.box,
-            [
-                [...g.classList].filter(name => !name.startsWith("fxi-")).join(" "),
-                ...[...g.querySelectorAll("text:not(.fxi-flag text)")].map(text => text.textContent),
-            ],
-        ]))"""
-    )
-    return found
 
 
 def test_what_is_selected_on_one_side_is_shown_on_the_other(page: Page) -> None:
@@ -344,7 +330,7 @@ def test_stages_of_the_table_lead_to_where_they_are(browser: Browser, file: Path
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [
-        ("light", 1500),
+        pytest.param("light", 1500, marks=pytest.mark.weekly),
         ("dark", 800),
         pytest.param("dark", 1500, marks=pytest.mark.weekly),
         pytest.param("light", 800, marks=pytest.mark.weekly),
@@ -356,15 +342,13 @@ def test_everybody_can_use_the_table_of_stages(browser: Browser, file: Path, wid
     show_table(page, "Stages")
     settle(page)
     assert violations(page, "html") == []
-    ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"report-stages-{scheme}-{width}.png")
     page.context.close()
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="light"),
+        pytest.param({}, id="light", marks=pytest.mark.weekly),
         pytest.param({"color_scheme": "dark"}, id="dark", marks=pytest.mark.weekly),
         pytest.param({"contrast": "more"}, id="high-contrast"),
         pytest.param({"forced_colors": "active"}, id="forced-colours", marks=pytest.mark.weekly),
@@ -375,8 +359,6 @@ def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, A
     show_beside(page)
     find(page, "query_key_merged_2")
     assert violations(page, "html") == []
-    ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"report-beside-{'-'.join(options.values()) or 'light'}.png")
     page.context.close()
 
 
@@ -387,8 +369,6 @@ def test_there_is_room_for_both_in_a_window_of_any_width(page: Page, width: int,
     page.set_viewport_size({"width": width, "height": 1000})
     page.wait_for_timeout(300)
     find(page, "query_key_merged_2")
-    ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"report-beside-{width}.png")
     left, right = (of.get_by_role("application").bounding_box() for of in (before(page), after(page)))
     assert left is not None
     assert right is not None

@@ -12,7 +12,6 @@ import pytest
 from accessibility import violations
 from first_steps import MODEL, SLOW_MODEL, START_MS, settle, use
 from jupyter_lab import JupyterLab
-from lab_page import ARTIFACTS
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 from webview_page import WebviewPage, build_host
@@ -71,7 +70,7 @@ def background(of: Locator) -> str:
 def test_it_works_in_vs_code(webview: WebviewPage, theme: str) -> None:
     webview.set_theme(theme)
     webview.run(MODEL)
-    use(webview.page, theme)
+    use(webview.page)
     assert webview.told() == {"keys": [], "wheels": 0, "files": []}
 
 
@@ -80,11 +79,11 @@ def test_it_follows_the_theme_and_everybody_can_use_it(
     webview: WebviewPage, inspector: Locator, version: str
 ) -> None:
     webview.page.evaluate("version => document.documentElement.className = version", version)
-    for theme, colour in THEMES.items():
+    for number, (theme, colour) in enumerate(THEMES.items(), VERSIONS.index(version)):
         webview.set_theme(theme)
         assert background(inspector) == colour
-        webview.screenshot(f"{theme}-{version}")
-        assert violations(webview.page, ".fxlab-inspector") == []
+        if number % 2:
+            assert violations(webview.page, ".fxlab-inspector") == []
 
 
 def test_nothing_white_is_seen_behind_it(webview: WebviewPage, inspector: Locator) -> None:
@@ -151,7 +150,6 @@ def test_tables_look_like_ours_and_are_sorted(webview: WebviewPage, inspector: L
         "rgba(0, 0, 0, 0)"
     }
     assert names.first.evaluate("name => getComputedStyle(name).textAlign") == "left"
-    webview.screenshot("vscode-table", inspector)
 
 
 def test_keys_and_the_wheel_are_not_taken_for_those_of_the_notebook(
@@ -234,8 +232,6 @@ def test_the_theme_of_colab_is_followed(frame: Page) -> None:
     inspector = inside.locator(".fxlab-inspector")
     inspector.locator(".fxi-layer svg").wait_for()
     assert background(inspector) == "#181b21"
-    ARTIFACTS.mkdir(exist_ok=True)
-    inspector.screenshot(path=ARTIFACTS / "colab-dark.png")
     assert violations(frame.frames[1], ".fxlab-inspector") == []
     inside.locator("html").evaluate("(html) => html.setAttribute('theme', 'light')")
     expect(inspector).to_have_attribute("data-theme", "light")

@@ -69,7 +69,6 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
         re.compile("Waiting for the kernel|The kernel is busy")
     )
     expect(inspector.locator(".fxi-pending")).to_have_count(1)
-    page.screenshot("inspector-while-a-cell-runs", inspector)
 
     page.page.evaluate(
         "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.interrupt()"
@@ -85,7 +84,6 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     expect(inspector.get_by_role("alert")).to_contain_text("The kernel has stopped", timeout=2_000)
     look_around(page, inspector)
-    page.screenshot("inspector-without-its-kernel", inspector)
     picture, error = page.page.get_by_alt_text("The graph"), page.page.get_by_text("model not found")
     expect(picture).to_be_hidden()
     page.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
@@ -94,7 +92,6 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
     expect(picture).to_be_visible()
     expect(error).to_be_attached()
     expect(error).to_be_hidden()
-    page.screenshot("inspector-of-a-notebook-without-widgets")
 
 
 def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
@@ -124,7 +121,6 @@ def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
 
     page.load("saved.ipynb")
     look_around(page, page.inspector(0))
-    page.screenshot("inspector-in-a-saved-notebook", page.inspector(0))
 
 
 def test_where_the_browser_runs_no_workers_the_kernel_lays_graphs_out(lab: JupyterLab, page: LabPage) -> None:

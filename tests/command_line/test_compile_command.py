@@ -160,6 +160,7 @@ def test_a_pass_that_breaks_the_numbers_ends_with_1(fxlab, script, tmp_path):
     assert quick["report"] is None
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("end", "code", "words", "printed"),
     [

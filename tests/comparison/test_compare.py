@@ -141,6 +141,7 @@ def test_a_right_port_agrees_and_nothing_is_accused(original, compared):
     assert fxlab.first_divergence(original, port, (IDS,)) is None
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("mistake", "there", "in_reference"),
     [
@@ -171,6 +172,22 @@ def test_a_step_that_is_left_out_is_named_where_it_belongs(compared):
     assert "a step is missing" in str(first)
     more = fxlab.compare(nn.ReLU(), lambda x: x.relu() + 1, torch.randn(3)).alignment
     assert str(more) == "The graphs part at add. (2 of 3 nodes have a partner.)"
+
+
+def test_a_function_in_place_of_a_submodule_is_named():
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.ModuleList(each) for each in reference)
+
+        def forward(self, x):
+            for index, (first, _, last) in enumerate(self.blocks):
+                x = last(F.gelu(first(x)) if index else first(x).relu())
+            return x
+
+    reference = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(2)))
+    first = fxlab.compare(reference.eval(), Flat().eval(), torch.randn(3, 4)).first
+    assert (first.nodes, first.reference) == (("gelu",), "1.1")
 
 
 def test_the_table_goes_on_behind_the_mistake(compared):
@@ -253,6 +270,7 @@ class Turned(nn.Module):
         return (x * at) @ x.transpose(-2, -1)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -403,7 +421,7 @@ def test_what_only_one_returns_is_told_and_not_compared():
     found = fxlab.compare(lambda x: (x + 1, x * 2), lambda x: x + 1, torch.randn(3))
     assert found
     assert found.alignment.only_in_one == ("1",)
-    assert "only one has the outputs 1, not compared" in str(found)
+    assert "only the reference has the outputs 1, not compared" in str(found)
 
 
 def test_other_outputs_are_paired_if_they_have_as_many_elements():
@@ -450,6 +468,7 @@ class Wrong(torch.autograd.Function):
         return gradient * 0.5
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("mistake", ["", "gradient", "detach"])
 def test_gradients_are_compared_if_they_are_asked_for(model, mistake):
     class Layers(PortedLayer):

@@ -74,6 +74,7 @@ def compiled_anew():
     torch._dynamo.reset()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_wrong_backend_is_seen_and_a_right_one_agrees(form, asked):

@@ -271,7 +271,7 @@ def test_writes_into_inputs_are_outputs_of_a_run(record):
         "written input x"
     }
     words = str(fxlab.compare(runs[0], record(lambda x: (x + 1).mul(2).sub(2))))
-    assert "only one has the outputs written input x, not compared" in words
+    assert "only the reference has the outputs written input x, not compared" in words
 
 
 def test_other_threads_are_not_recorded(model, record):

@@ -173,6 +173,7 @@ def test_modules_of_a_recorded_function_keep_their_names(where):
     assert list(session.inputs) == ["x"]
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("where", [name for name in FUNCTIONS if name != "module and global"])
 def test_a_function_is_compiled_for_its_stages(where):
     function, arguments, names = FUNCTIONS[where]
@@ -184,6 +185,7 @@ def test_a_function_is_compiled_for_its_stages(where):
         assert torch.equal(session.original(X)[0], function(*arguments))
 
 
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize(
     "of",
@@ -206,6 +208,7 @@ def test_a_compile_leaves_all_state_of_the_code_as_it_was(of):
     assert state() == before
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("function", [lambda x: net(x).sum().backward(), Force()], ids=["function", "module"])
 def test_code_that_takes_derivatives_is_compiled_with_gradients(function):
     session = fxlab.compiler.compile_session(function, X)

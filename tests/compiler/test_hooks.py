@@ -50,6 +50,7 @@ class Recorded(Exception):
     pass
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("error", [None, Recorded, KeyboardInterrupt])
 def test_torch_is_as_it_was_however_a_compile_ends(error):
     model = Blocks().eval()

@@ -44,6 +44,7 @@ def part_by_part(compile_part):
     return backend
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "compile_part",
     [

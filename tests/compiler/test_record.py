@@ -203,6 +203,7 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     assert backward == []
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("owner", "method"),
     [
@@ -245,6 +246,7 @@ def test_torch_is_as_it_was_when_the_block_raises(error):
     assert record.table.empty
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "backend",
     [

@@ -176,6 +176,7 @@ def one_twice(graph_module):
     output.args = ((viewed, second, second),)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_memory_that_aotautograd_makes_outputs_share_later_is_not_compared(training):
     def function(x):

@@ -107,6 +107,7 @@ def by_rows(x):
     return x * (2.0 if len(x) < 4 else 9.0)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("session", "others"),
     [

@@ -3,12 +3,15 @@ from itertools import pairwise
 import pytest
 import torch
 from drawing_models import Bert, Llama, boxes_of, flat_chain
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import fx, nn
 
 import fxlab
 from fxlab.drawing import Hierarchy, View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
-from fxlab.drawing.view import FIRST_BUDGET
+from fxlab.drawing.rendering.dot import outline
+from fxlab.drawing.view import FIRST_BUDGET, LONGEST_COLUMN, MOST_IN_A_COLUMN
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +212,40 @@ def test_a_graph_without_edges_has_a_view():
     view = View.default(build_hierarchy(fx.GraphModule(nn.Module(), graph)))
     assert len(view.boxes) == 1
     assert view.edges == ()
+
+
+def with_skips(skips: list[int]) -> View:
+    """Return the view of calls in a row, each of which reads one further up too, with all groups open."""
+    graph = fx.Graph()
+    nodes = [graph.placeholder("x")]
+    for skip in skips:
+        nodes.append(graph.call_function(torch.add, (nodes[-1], nodes[-min(skip, len(nodes))])))
+    graph.output(nodes[-1])
+    hierarchy = build_hierarchy(fx.GraphModule(nn.Module(), graph))
+    return View(hierarchy, frozenset(hierarchy.groups) - {""})
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(150, 450).flatmap(lambda n: st.lists(st.integers(1, 500), min_size=n, max_size=n)))
+def test_each_value_that_is_read_has_a_line_or_a_reference_at_both_ends_and_no_line_is_long(skips):
+    view = with_skips(skips)
+    lines = {(edge.source.id, edge.target.id) for edge in view.edges}
+    ends = {(id, chip.box.id, chip.end) for id, chips in view.chips.items() for chip in chips}
+    place = {box.id: number for number, box in enumerate(view.boxes)}
+    for leaf in view.hierarchy.leaves:
+        for source in leaf.node.all_input_nodes:
+            made, read = view.hierarchy.leaves[view.hierarchy.position_of[source.name]].id, leaf.id
+            joined = (read, made, "source") in ends and (made, read, "target") in ends
+            assert (made, read) in lines or joined or (read, made, "value") in ends
+    ranks = sum(place[target] - place[source] for source, target in lines)
+    assert ranks <= len(lines) * (LONGEST_COLUMN if len(place) > MOST_IN_A_COLUMN else MOST_IN_A_COLUMN)
+    written = outline(view, make_boxes(view, {}, ())).splitlines()
+    assert all(sum(line.startswith(f'"{id}" [id=') for line in written) == 1 for id in place)
+
+
+def test_boxes_that_no_line_places_stand_in_rows_of_four():
+    graph = fx.Graph()
+    unread = [graph.placeholder(f"input_{number}") for number in range(6)]
+    graph.output(graph.call_method("cos", (unread[0],)))
+    view = View(build_hierarchy(fx.GraphModule(nn.Module(), graph)))
+    assert [(upper.name, lower.name) for upper, lower in view.lonely] == [("input_1", "input_5")]

@@ -25,6 +25,7 @@ from golden.models import MODELS, session_of
 from fxlab import Session
 from fxlab.base.units import percent, with_unit
 from fxlab.drawing import Group, Hierarchy, Leaf, View
+from fxlab.drawing import view as drawn_view
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
@@ -41,7 +42,7 @@ from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states
 
 FOLDER = Path(__file__).parent
 IN_PARTS = "llama"
-"""The model that is written as a large one is: the groups that are closed at first follow."""
+"""The model that is written as a large one is: closed groups follow, and pictures are set in columns."""
 TRANSFORMERS = ("bert", "llama")
 LARGE = (*TRANSFORMERS, "step")
 """Models of which less is written."""
@@ -56,7 +57,13 @@ Model = dict[str, Any]
 def vectors(name: str) -> str:
     """Return the vectors of a model as they are written in a file."""
     largest = 20 if name == IN_PARTS else graph_data.MOST_AT_ONCE
-    with mock.patch.object(graph_data, "MOST_AT_ONCE", largest):
+    columns = (30, 5, 10, 15) if name == IN_PARTS else METRICS["parts"]
+    names = ("MOST_IN_A_COLUMN", "SHORTEST_COLUMN", "COLUMN", "LONGEST_COLUMN")
+    with (
+        mock.patch.object(graph_data, "MOST_AT_ONCE", largest),
+        mock.patch.dict(METRICS, parts=columns),
+        mock.patch.multiple(drawn_view, **dict(zip(names, columns, strict=True))),
+    ):
         return _written(_Maker(session_of(name), name).made())
 
 
@@ -212,7 +219,7 @@ class _Maker:
                 f"{number_of[e.source.id]}-{number_of[e.target.id]}:{len(e.leaves)}" for e in view.edges
             ),
             "chips": {
-                number_of[reader]: " ".join(f"{c.source.start}:{number_of[c.box.id]}" for c in chips)
+                number_of[reader]: " ".join(f"{c.source.start}:{number_of[c.box.id]}:{c.end}" for c in chips)
                 for reader, chips in view.chips.items()
             },
             "lines": [self._lines(view, by) for by in STYLES] if self.name not in LARGE else [],

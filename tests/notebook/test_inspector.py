@@ -18,7 +18,7 @@ from torch import fx, nn
 import fxlab
 from fxlab import FuseAttention, Session
 from fxlab.notebook.inspector import Inspector
-from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST
+from fxlab.notebook.page.view_state import PANELS_AT_FIRST
 
 TRAITS = tuple(
     f"_shown_{name}" for name in ("view", "passes", "tables", "stages", "overlays", "measured", "status")
@@ -28,18 +28,6 @@ TRAITS = tuple(
 def screen(inspector: Inspector) -> dict[str, object]:
     """Return all that is shown, without the messages of errors."""
     return copy.deepcopy({name: getattr(inspector, name) for name in TRAITS if name != "_shown_status"})
-
-
-def test_the_first_screen_shows_the_model_as_traced(page: Page):
-    inspector = page.inspector
-    assert inspector._shown_status == {"busy": None, "error": None}
-    assert inspector._shown_view == AT_FIRST
-    assert page.names() == {node.name for node in inspector.session.original.graph.nodes}
-    assert inspector._shown_tables["outputs"]["state"] == "none"
-    assert inspector._shown_tables["nodes"]["table"]["rows"] == []
-    assert not page.marked()
-    assert page.card(FUSE) | {"on": False, "matched": 1, "changes": "", "error": None} == page.card(FUSE)
-    assert page.card(MUL_TO_ADD)["matched"] is None, "a pass that does not explain itself claims nothing"
 
 
 def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page):

@@ -87,12 +87,3 @@ def test_a_search_for_candidates_can_be_interrupted(page: Page, monkeypatch) -> 
     page.switches(FUSE, True)
     assert page.card(FUSE)["changes"] == "1 rewrite: 1 conv and 1 batch norm become 1 conv"
     assert page.card(FUSE)["note"] == ""
-
-
-def test_a_pass_has_the_number_of_its_stage(page: Page) -> None:
-    assert [card["stage"] for card in page.inspector._shown_passes["passes"]] == [None] * 4
-    page.switches(MUL_TO_ADD, True)
-    page.switches(MERGE, True)
-    assert (page.card(MERGE)["stage"], page.card(MUL_TO_ADD)["stage"]) == (1, 2)
-    assert page.inspector._shown_stages["names"][2] == page.card(MUL_TO_ADD)["name"]
-    assert page.inspector._shown_stages["changes"] == ["", page.card(MERGE)["changes"], "1 mul becomes 1 add"]

@@ -237,6 +237,7 @@ def test_whatever_a_checkpoint_wraps_its_draws_are_those_of_the_forward_pass(for
     assert all(same_bits(value, expected[name]) for name, value in found.items())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"num_layers": 2, "dropout": 0.3}])
 @pytest.mark.parametrize("training", [True, False])
 def test_an_lstm_keeps_the_workspace_of_its_backward_pass(settings, training):

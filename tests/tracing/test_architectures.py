@@ -19,9 +19,9 @@ def often(names, *chosen):
     return [pytest.param(name, marks=() if name in chosen else pytest.mark.weekly) for name in names]
 
 
-LIKE_BERT = ("roberta", "distilbert")
-EACH = often(TEN, *(name for name in TEN if name not in LIKE_BERT))
-TEXT = often(["bert", *LIKE_BERT, "gpt2", "llama", "t5"], "bert", "gpt2", "llama", "t5")
+LIKE_OTHERS = ("roberta", "distilbert", "vit", "whisper")
+EACH = often(TEN, *(name for name in TEN if name not in LIKE_OTHERS))
+TEXT = often(["bert", *LIKE_OTHERS[:2], "gpt2", "llama", "t5"], "bert", "gpt2", "llama", "t5")
 
 
 @functools.cache
@@ -45,6 +45,7 @@ def test_traced_on_symbolic_sizes_and_right_on_the_given_inputs(name):
     assert_agree(traced, model, example_inputs(model))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_right_at_other_batch_sizes(name, batch_size):
@@ -52,6 +53,7 @@ def test_right_at_other_batch_sizes(name, batch_size):
     assert_agree(traced, model, example_inputs(model, batch_size=batch_size))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", TEXT)
 @pytest.mark.parametrize(("batch_size", "length"), [(2, 5), (1, 17), (3, 1)])
 def test_right_at_other_lengths(name, batch_size, length):
@@ -59,6 +61,7 @@ def test_right_at_other_lengths(name, batch_size, length):
     assert_agree(traced, model, text_inputs(model, batch_size, length, padding=0))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "llama", "t5"], "bert", "t5"))
 def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
     model = tiny(name)
@@ -66,7 +69,7 @@ def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
     assert_agree(traced, model, text_inputs(model, 3, 9, padding=4))
 
 
-@pytest.mark.parametrize("name", ["vit", "resnet", "clip", "whisper"])
+@pytest.mark.parametrize("name", often(["vit", "resnet", "clip", "whisper"], "resnet", "clip"))
 def test_right_on_other_data(name):
     model, traced = traced_of(name)
     inputs = example_inputs(model)
@@ -88,6 +91,7 @@ def test_parameters_are_the_same_objects_by_the_same_names(name):
     assert not traced.training
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_no_weights_are_needed(name):
     traced = traced_of(name)[1]
@@ -123,6 +127,7 @@ def test_nodes_say_shape_module_and_source_line(name):
         assert ", line " in node.meta["stack_trace"]
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_copies_and_pickles_keep_the_graph(name):
     model, traced = traced_of(name)
@@ -133,6 +138,7 @@ def test_copies_and_pickles_keep_the_graph(name):
         assert_agree(twin, model, example_inputs(model))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "t5", "resnet"], "bert", "resnet"))
 def test_training_mode_draws_the_same_random_numbers(name):
     model = tiny(name).train()
@@ -143,7 +149,9 @@ def test_training_mode_draws_the_same_random_numbers(name):
     assert_agree(again, model, example_inputs(model))
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit", "resnet"])
+@pytest.mark.parametrize(
+    "name", often(["bert", "gpt2", "llama", "t5", "vit", "resnet"], "bert", "t5", "resnet")
+)
 def test_gradients_are_the_model_s(name):
     model, traced = traced_of(name)
     inputs = example_inputs(model)
@@ -160,6 +168,7 @@ def test_gradients_are_the_model_s(name):
         assert torch.equal(gradient, gradients[0][first[names[path]]])
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype):
     model = tiny("bert").to(dtype)

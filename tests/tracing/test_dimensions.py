@@ -32,6 +32,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("shape", [(4,), (4, 3, 2)])

@@ -112,6 +112,7 @@ def _no_warning():
         yield
 
 
+@pytest.mark.often(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_of_one_is_traced_for_every_batch(name):
     make, shape = MODELS[name]
@@ -219,6 +220,7 @@ SQUEEZES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("name", SQUEEZES)

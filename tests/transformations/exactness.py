@@ -215,23 +215,6 @@ def check_copies(
     assert_is(transformation(gm, reverse=True), before)
 
 
-def check_orders(
-    model: nn.Module, x: torch.Tensor, orders: list[list[ReversibleTransformation]], first_back: int
-) -> None:
-    """Apply passes in several orders, and reverse them in that of the first, begun at one of them."""
-    passes = orders[0]
-    for order in orders:
-        gm = traced(model)
-        before = snapshot(gm)
-        for pass_ in order:
-            pass_(gm)
-        assert_close(gm(x), model(x))
-        for pass_ in passes[first_back:] + passes[:first_back]:
-            pass_(gm, reverse=True)
-            assert_close(gm(x), model(x))
-        assert_is(gm, before)
-
-
 def assert_close(actual: Any, expected: Any, tolerance: float | None = None) -> None:
     """Compare outputs of any structure in float64, within the rounding of their dtype; the dtype exactly."""
     if isinstance(expected, torch.Tensor):

@@ -122,6 +122,7 @@ def test_dead_code_goes_from_bodies(gm):
     assert "cos" not in {node.name for node in gm.true_graph_0.graph.nodes}
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("function", [loop, scanned, mapped], ids=lambda function: function.__name__)
 def test_bodies_of_loops_are_rewritten(function):
     x = torch.rand(3, 3)
@@ -255,6 +256,7 @@ class Looped(nn.Module):
         return torch._higher_order_ops.while_loop(lambda n, x: n < 3, body, (zero, x))[1]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("decomposed", [False, True], ids=["export", "decomposed"])
 def test_weights_that_are_passed_to_a_body_are_replaced_and_come_back(decomposed):
     model, x = Experts().eval(), torch.randn(2, 3)
@@ -279,6 +281,7 @@ def test_a_loop_merges_linears_and_gradients_stay():
     assert session.verdict().agrees
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_passes_that_change_what_is_passed_are_reversed_in_any_order(order):
     model, x = Experts().eval(), torch.randn(2, 3)
@@ -297,6 +300,7 @@ def test_passes_that_change_what_is_passed_are_reversed_in_any_order(order):
     assert_is(gm, before)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("kind", list(COPIES))
 def test_copies_of_a_call_that_passes_other_weights_are_given_back(kind):
     x = torch.randn(2, 3)

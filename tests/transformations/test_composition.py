@@ -109,13 +109,6 @@ def test_the_parts_are_applied_first_to_last_and_taken_back_last_to_first():
     assert seen == [1, 2, 3, -3, -2, -1]
 
 
-def test_a_composition_of_one_reverses_and_does_not_apply_again():
-    gm = traced(Attention())
-    before = snapshot(gm)
-    composition = compose(MergeLinears())
-    assert_is(composition(composition(gm), reverse=True), before)
-
-
 def test_a_composition_of_none_changes_nothing():
     gm = traced(Attention())
     before = snapshot(gm)

@@ -12,7 +12,7 @@ from installed_passes import install_passes
 from torch import nn
 
 import fxlab
-from fxlab import MergeLinears, Transformation
+from fxlab import Transformation
 from fxlab.transformations import available, installed, passes
 
 MODULE = """
@@ -116,12 +116,6 @@ def test_a_broken_one_does_not_keep_a_session_from_being_made(offer):
     with pytest.warns(UserWarning, match="'broken'"):
         session = fxlab.Session(traced(nn.Sequential(nn.ReLU())), (torch.randn(3),))
     assert len(session.passes) == len(available())
-
-
-def test_passes_that_are_given_are_the_only_ones(offer):
-    offer(broken="no_such_module:Nothing")
-    session = fxlab.Session(traced(nn.Sequential(nn.ReLU())), (torch.randn(3),), passes=[MergeLinears()])
-    assert len(session.passes) == 1
 
 
 def test_each_pass_has_a_line_in_the_stub_and_each_row_of_the_order_is_a_pass():

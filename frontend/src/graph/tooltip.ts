@@ -56,7 +56,7 @@ export class Tooltip {
 }
 
 function hintFor(box: Box): string {
-  if (box.kind === "chip") return "Made elsewhere: click to go there";
+  if (box.kind === "chip") return "Elsewhere: click to go there";
   if (box.kind === "cluster") return "Click − to close";
   return box.openable ? "Double-click or + to open" : "";
 }

@@ -31,6 +31,8 @@ LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
 WIDEST_JOINED = 250.0
 """Two lines under a title are one if that is no wider: pictures are higher than windows are."""
 CHIPS_PER_ROW, MOST_CHIPS = 3, 6
+TO = "→ "
+"""Before the name of a box in another column that reads this one."""
 
 Marks = Mapping[str, Sequence[str]]
 BoxKind = Literal["op", "group", "repeat", "placeholder", "output", "cluster"]
@@ -60,16 +62,26 @@ class Box:
     height: float
     chip_rows: tuple[tuple[str, ...], ...] = ()
     """The words of the chips above the title."""
+    reader_rows: tuple[tuple[str, ...], ...] = ()
+    """Those below all words, of readers in other columns."""
 
 
 def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
     """Return every visible box and cluster of a view by id, in the order of the tree."""
     index = {signature: number for number, signature in enumerate(signatures)}
-    boxes = {}
+    boxes: dict[str, Box] = {}
     for item in [*view.clusters, *view.boxes]:
         opened = isinstance(item, Group) and view.is_cluster(item)
         box = make_box(item, view.hierarchy, marks, index, opened=opened)
-        boxes[item.id] = _with_chips(box, view.chips.get(item.id, ()))
+        ids = view.pieces(item).values() if isinstance(item, Group) and opened else (box.id,)
+        boxes |= {id: replace(box, id=id) for id in ids}
+    bare = dict(boxes)
+    for id, chips in view.chips.items():
+        for are_below in (False, True):
+            words = [
+                _words_of(chip, bare[chip.box.id]) for chip in chips if (chip.end == "target") == are_below
+            ]
+            boxes[id] = _with_chips(boxes[id], words, are_below) if words else boxes[id]
     return boxes
 
 
@@ -133,17 +145,30 @@ def _joined(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(joined)
 
 
-def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
-    if not chips:
-        return box
-    texts = [shorten(chip.source.name, LONGEST_CHIP) for chip in chips[:MOST_CHIPS]]
-    if len(chips) > MOST_CHIPS:
-        texts[-1] = f"and {len(chips) - MOST_CHIPS + 1} more"
-    rows = tuple(tuple(texts[start : start + CHIPS_PER_ROW]) for start in range(0, len(texts), CHIPS_PER_ROW))
-    widest = max(sum(map(chip_width, row)) + CHIP_GAP * (len(row) - 1) for row in rows)
+def _words_of(chip: Chip, box: Box) -> tuple[str, float]:
+    """Return the words of a chip and its width: of a reference, the title of the box at the other end."""
+    if chip.end == "value":
+        text = shorten(chip.source.name, LONGEST_CHIP)
+        return text, chip_width(text)
+    # A page knows the width of a title in its box.
+    is_bold = "fx-bookkeeping" not in box.classes
+    width = text_width(box.title, TITLE_SIZE, bold=is_bold) * CHIP_SIZE / TITLE_SIZE
+    if chip.end == "source":
+        return box.title, width + 2 * CHIP_PADDING
+    return TO + box.title, width + text_width(TO, CHIP_SIZE) + 2 * CHIP_PADDING
+
+
+def _with_chips(box: Box, words: list[tuple[str, float]], are_below: bool) -> Box:
+    if len(words) > MOST_CHIPS:
+        more = f"and {len(words) - MOST_CHIPS + 1} more"
+        words[MOST_CHIPS - 1 :] = [(more, chip_width(more))]
+    rows = [words[start : start + CHIPS_PER_ROW] for start in range(0, len(words), CHIPS_PER_ROW)]
+    widest = max(sum(width for _, width in row) + CHIP_GAP * (len(row) - 1) for row in rows)
     width = max(box.width, ceil(widest + (TOGGLE_ROOM if box.openable else 0.0) + 2 * PADDING_X))
     height = box.height + len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
-    return replace(box, width=width, height=height, chip_rows=rows)
+    texts = tuple(tuple(text for text, _ in row) for row in rows)
+    where = {"reader_rows" if are_below else "chip_rows": texts}
+    return replace(box, width=width, height=height, **where)  # type: ignore[arg-type]
 
 
 def chip_width(text: str) -> float:

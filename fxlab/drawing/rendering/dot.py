@@ -71,6 +71,7 @@ _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
 _SIDES = {"labelloc": "t", "labeljust": "c", "style": "rounded", "color": "transparent", "margin": "18"}
+_PARTS = {"color": "transparent", "margin": "0"}
 _SEVERAL = {"penwidth": "1.8"}
 _MAIN = {"weight": "6"}
 """Of the main path, whose boxes Graphviz puts below one another as far as it can."""
@@ -79,6 +80,9 @@ _COLUMNS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
 _KEPT = {"arrowhead": "none"}
 COLUMNS_GAP = 4
 """Between boxes at the same height in two columns, in gaps between boxes: room for words on lines."""
+
+MOST_IN_A_ROW = 16
+"""Columns of a large picture side by side."""
 
 PLAIN = Arrangement()
 
@@ -115,15 +119,15 @@ def side_by_side(
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
     styles = LineStyles(views, arrangement.lines)
     lines = [*_head(arrangement, paintings[0].legend if paintings else None, styles.legend)]
-    packed = f'graph [pack="40" packmode="array_tu{len(sides)}"]'
-    # Packed graphs have no columns, so those of steps are laid out together.
-    ranked = _ranked(*views)
-    lines += ranked or [packed]
+    ranked = any(view.hierarchy.columns for view in views)
+    lines += _arranged(*views)
+    place = 0
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
         words = _Words(side.view, boxes, painting, styles, arrangement.shapes, f"side-{number}-")
-        look = f'label={heading_label(side.name)} {_listed(_SIDES)} sortv="{number + 1}"'
-        lines += [f'subgraph "cluster_side-{number}" {{', f"graph [{look}]", *_lines(side.view, words), "}"]
+        look = f"label={heading_label(side.name)} {_listed(_SIDES)}"
+        lines += [*_rows(side.view, words, look, place), *_edges(side.view, words)]
+        place += len(side.view.parts)
         if ranked and number:
             ends = [f'"side-{at}-{views[at].boxes[0].id}"' for at in (number - 1, number)]
             lines.append(_level(*ends))
@@ -142,12 +146,12 @@ def write_dot(
     styles = LineStyles([view], arrangement.lines)
     head = _head(arrangement, painting.legend if painting else None, styles.legend)
     words = _Words(view, boxes, painting, styles, arrangement.shapes)
-    return "\n".join([*head, *_ranked(view), *_lines(view, words), "}"])
+    return "\n".join([*head, *_lines(view, words), "}"])
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
     """Write sizes and lines without words or colours, which Graphviz lays out alike in half the time."""
-    return "\n".join([*outline_head(PLAIN), *_ranked(view), *_lines(view, _Sizes(boxes)), "}"])
+    return "\n".join([*outline_head(PLAIN), *_lines(view, _Sizes(boxes)), "}"])
 
 
 def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
@@ -172,9 +176,14 @@ def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
 
-def _ranked(*views: View) -> Sequence[str]:
-    """Return the line that lets columns of a step have boxes at the same height, if there are any."""
-    return ['graph [newrank="true"]'] if any(view.hierarchy.columns for view in views) else []
+def _arranged(*views: View) -> Sequence[str]:
+    """Return the line that puts columns in a row, or lets those of a step have boxes at the same height."""
+    columns = sum(len(view.parts) for view in views)
+    # Packed graphs have no columns of steps, so those are laid out together.
+    if any(view.hierarchy.columns for view in views):
+        return ['graph [newrank="true"]']
+    in_a_row = columns if len(views) > 1 else MOST_IN_A_ROW
+    return [f'graph [pack="40" packmode="array_tu{in_a_row}"]'] if columns > 1 else []
 
 
 class _Sizes:
@@ -248,23 +257,43 @@ def _quoted(words: str) -> str:
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:
-    """Yield the lines of boxes and edges."""
-    if not view.hierarchy.columns:
-        yield from _lines_of(view.hierarchy.root.children, view, looks, 0)
-        for edge in view.edges:
-            yield _line_of(view, edge, looks, _line_attributes(view, edge))
+    """Yield the lines of boxes and edges of a lone view."""
+    yield from _arranged(view)
+    if len(view.parts) > 1:
+        yield from _rows(view, looks, _listed(_PARTS), 0)
+    else:
+        yield from _boxes(view, looks, 0)
+    yield from _edges(view, looks)
+
+
+def _rows(view: View, looks: _Sizes, look: str, place: int) -> Iterator[str]:
+    """Yield the lines of boxes; those of each column are laid out alone, and put in a row from a place on."""
+    for part in range(len(view.parts)):
+        yield f'subgraph "cluster_{looks.prefix}part-{part}" {{'
+        yield f'graph [{look} sortv="{place + part + 1}"]'
+        yield from _boxes(view, looks, part)
+        yield "}"
+
+
+def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
+    hierarchy = view.hierarchy
+    if not hierarchy.columns:
+        yield from _lines_of(hierarchy.root.children, view, looks, 0, part)
         return
     for number, words in enumerate(HEADINGS):
-        if column := view.hierarchy.column(number):
+        if column := hierarchy.column(number):
             name = f"{looks.prefix}column-{number}"
             yield f'subgraph "cluster_{name}" {{'
             yield f'graph [id="{name}" {_listed(_COLUMNS)} {looks.heading(words)}]'
-            yield from _lines_of(column, view, looks, 0)
+            yield from _lines_of(column, view, looks, 0, part)
             yield "}"
-    yield from _lines_of(view.hierarchy.column(BELOW), view, looks, 0)
-    for left, right in view.level:
+    yield from _lines_of(hierarchy.column(BELOW), view, looks, 0, part)
+
+
+def _edges(view: View, looks: _Sizes) -> Iterator[str]:
+    for left, right in view.level if view.hierarchy.columns else ():
         yield _level(f'"{looks.prefix}{left.id}"', f'"{looks.prefix}{right.id}"')
-    for upper, lower in view.above:
+    for upper, lower in view.above if view.hierarchy.columns else view.lonely:
         yield f'"{looks.prefix}{upper.id}" -> "{looks.prefix}{lower.id}" [style="invis"]'
     for edge in view.edges:
         source, target = view.column_of(edge.source), view.column_of(edge.target)
@@ -290,16 +319,20 @@ def _line_of(view: View, edge: VisibleEdge, looks: _Sizes, attributes: Mapping[s
     return f'"{ends[0]}" -> "{ends[1]}" [{written}{looks.line(edge)}]'
 
 
-def _lines_of(children: Iterable[Group | Leaf], view: View, looks: _Sizes, depth: int) -> Iterator[str]:
+def _lines_of(
+    children: Iterable[Group | Leaf], view: View, looks: _Sizes, depth: int, part: int = 0
+) -> Iterator[str]:
     for child in children:
-        box, name = looks.boxes[child.id], looks.prefix + child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
-            yield f'"{name}" [id="{name}" {looks.closed(box)}]'
-            continue
-        yield f'subgraph "cluster_{name}" {{'
-        yield f'graph [id="{name}" {looks.opened(box, depth)}]'
-        yield from _lines_of(child.children, view, looks, depth + 1)
-        yield "}"
+            if view.part_of[child.id] == part:
+                name = looks.prefix + child.id
+                yield f'"{name}" [id="{name}" {looks.closed(looks.boxes[child.id])}]'
+        elif piece := view.pieces(child).get(part):
+            name = looks.prefix + piece
+            yield f'subgraph "cluster_{name}" {{'
+            yield f'graph [id="{name}" {looks.opened(looks.boxes[piece], depth)}]'
+            yield from _lines_of(child.children, view, looks, depth + 1, part)
+            yield "}"
 
 
 def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:

@@ -51,13 +51,16 @@ def box_label(box: Box) -> str:
     width = int(box.width - 2 * SHEET)
     light = "fx-bookkeeping" in box.classes
     title = _text(box.title, TITLE_POINTS, SOFT_INK if light else INK, bold=not light)
+    gap = _row(_td("", width, CHIP_ROWS_GAP))
     rows = []
     for chips in box.chip_rows:
-        rows += [_row(_td(_chip_row(chips), width, CHIP_HEIGHT)), _row(_td("", width, CHIP_ROWS_GAP))]
+        rows += [_row(_td(_chip_row(chips), width, CHIP_HEIGHT)), gap]
     rows.append(_row(_td(title, width, TITLE_HEIGHT)))
     rows += [_row(_td(_line(line), width, LINE_HEIGHT)) for line in box.lines]
     if box.badge:
         rows += [_row(_td("", width, BADGE_ROOM)), _row(_td(_badge(box.badge), width, CHIP_HEIGHT))]
+    for chips in box.reader_rows:
+        rows += [gap, _row(_td(_chip_row(chips), width, CHIP_HEIGHT))]
     return f"<{_table(rows)}>"
 
 

@@ -351,6 +351,8 @@ def given_inputs(inputs: Any) -> Any:
         advice = "Take one batch of it; session.evaluate(batches) judges all."
     elif type(inputs).__module__ == "numpy":
         advice = "Write torch.from_numpy(array)."
+    elif isinstance(inputs, str):
+        advice = "Write session.apply(pass_) for a pass, fxlab.draw(model).save(path) for a picture."
     raise type_error("inputs", "a tensor, a tuple, or a mapping of names to inputs", inputs, advice)
 
 

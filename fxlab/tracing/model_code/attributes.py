@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -32,6 +33,7 @@ def check_is_module(model: object) -> None:
     if not isinstance(model, nn.Module):
         is_traced = "graph_module" in dir(model)  # a session makes its own when it is read
         advice = "Its graph is model.graph_module" if is_traced else "Load or build the model first"
+        advice = "Write fxlab.load_model(place)" if isinstance(model, str | os.PathLike) else advice
         raise TypeError(
             f"model: expected a torch.nn.Module, got {describe(model)}"
             f"{', which is traced already' if is_traced else ''}. {advice}."

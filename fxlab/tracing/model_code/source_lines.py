@@ -42,6 +42,8 @@ def is_asked_by_torch(frame: FrameType) -> bool:
 
     Fake tensors ask by a method, or by one that calls it. Operators call functions of the model.
     """
+    if frame.f_code.co_name == "layout" and frame.f_code.co_filename.startswith(_FAKES) and frame.f_back:
+        frame = frame.f_back  # since torch 2.15 a property of fake tensors, which asks for its reader
     file, around = frame.f_code.co_filename, frame.f_back or frame
     return file.startswith((_FAKES, _OPERATORS)) or around.f_code.co_filename.startswith(_FAKES)
 

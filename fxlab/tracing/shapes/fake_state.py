@@ -15,6 +15,7 @@ from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.torch_private import (
     FakeTensor,
     FakeTensorMode,
+    ShapeEnv,
     no_python_dispatcher,
     unset_fake_temporarily,
 )
@@ -38,6 +39,14 @@ def give_data(tensor: torch.Tensor, data: torch.Tensor | None) -> None:
     """Attach data to a fake tensor, or remove it."""
     assert isinstance(tensor, FakeTensor)
     tensor.real_tensor = data
+
+
+def environment_of(tensor: torch.Tensor) -> ShapeEnv:
+    """Return what torch knows of the symbolic sizes of a fake tensor."""
+    assert isinstance(tensor, FakeTensor)
+    env = tensor.fake_mode.shape_env
+    assert env is not None
+    return env
 
 
 def call_on_data(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:

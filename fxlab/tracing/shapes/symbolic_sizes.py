@@ -12,7 +12,7 @@ import sympy
 import torch
 from torch.fx import Graph, Node, Proxy
 
-from fxlab.tracing.torch_private import PythonReferenceAnalysis, functions, run_sympy_handler
+from fxlab.tracing.torch_private import PythonReferenceAnalysis, ShapeEnv, functions, run_sympy_handler
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 
@@ -20,6 +20,15 @@ SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 def expression_of(number: Any) -> Any:
     """Return the sympy expression of a symbolic or plain number, as far as it is known by now."""
     return number.node.expr if isinstance(number, SymbolicNumber) else sympy.sympify(number)
+
+
+def unknown_size(env: ShapeEnv, value: int | None = None) -> torch.SymInt:
+    """Return a symbol for a number that data decides. ``value``: what it is in this run, if that is known."""
+    with env.ignore_fresh_unbacked_symbols():
+        number = env.create_unbacked_symint()
+    if value is not None:
+        env.set_real_tensor_prop_unbacked_vals(expression_of(number), value)
+    return number
 
 
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:

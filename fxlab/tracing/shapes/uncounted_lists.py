@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 import torch
 from torch.fx import Node
 
-from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.symbolic_sizes import expression_of
-from fxlab.tracing.torch_private import FakeTensor, ShapeEnv, constrain_range_for_size
+from fxlab.tracing.shapes.fake_state import call_on_data, environment_of, give_data, has_data
+from fxlab.tracing.shapes.symbolic_sizes import expression_of, unknown_size
+from fxlab.tracing.torch_private import FakeTensor, constrain_range_for_size
 from fxlab.values.tensors import is_floating
 
 Count = Callable[[Any], bool]
@@ -125,29 +125,15 @@ def _numbers_in(tensor: torch.Tensor, count: Count) -> ListOfUnknownLength | Non
     is_known = data is not None or (isinstance(size, torch.SymInt) and size.node.has_hint())
     if expression_of(size).is_number or not is_known or not all(expression_of(n).is_number for n in others):
         return None
-    env = _environment(tensor)
+    env = environment_of(tensor)
 
     def numbers(shape: list[int], values: Any) -> Any:
         if not shape:
-            return _symbol(env, values)
+            return unknown_size(env, values)
         return [numbers(shape[1:], None if values is None else values[i]) for i in range(shape[0])]
 
     first = size.node.hint if data is None else len(data)
     return uncounted(numbers([first, *others], data), size, count)
-
-
-def _environment(tensor: FakeTensor) -> ShapeEnv:
-    env = tensor.fake_mode.shape_env
-    assert env is not None
-    return env
-
-
-def _symbol(env: ShapeEnv, value: int | None) -> torch.SymInt:
-    with env.ignore_fresh_unbacked_symbols():
-        number = env.create_unbacked_symint()
-    if value is not None:
-        env.set_real_tensor_prop_unbacked_vals(expression_of(number), value)
-    return number
 
 
 def _parts_of(
@@ -164,7 +150,7 @@ def _parts_of(
     for number in numbers:
         constrain_range_for_size(number)
     if has_data(tensor):
-        known = _environment(tensor).real_tensor_prop_unbacked_vals
+        known = environment_of(tensor).real_tensor_prop_unbacked_vals
         counts = [int(known[expression_of(number)]) for number in numbers]
         data = call_on_data(torch.Tensor.split, (tensor, counts, dim), {})
         for part, piece in zip(parts, data, strict=True):

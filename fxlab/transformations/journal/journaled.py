@@ -30,6 +30,7 @@ class JournaledTransformation(ReversibleTransformation):
         Later passes that build on it are reverted first, and applied again. Raises ValueError if the data for
         it are lost, or a later pass that builds on it is lost and cannot be applied again.
         """
+        self._check_graph_module(graph_module)
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
         with restored_on_failure(graph_module) if len(graphs) > 1 else nullcontext():

@@ -250,6 +250,7 @@ KINDS = {
 }
 
 
+@pytest.mark.often(12)
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_of_every_kind_have_the_shapes_that_the_configuration_asks_for(kind):
     make, shapes = KINDS[kind]
@@ -358,7 +359,9 @@ BESIDE_TEXT = {
 }
 
 
-@pytest.fixture(params=BESIDE_TEXT)
+@pytest.fixture(
+    params=[pytest.param(n, marks=pytest.mark.weekly if "grid" in n else ()) for n in BESIDE_TEXT]
+)
 def text_with_images(request):
     make, names, places = BESIDE_TEXT[request.param]
     torch.manual_seed(0)

@@ -39,6 +39,7 @@ def set_data(model, value):
     model.last.data = value
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 2, 3])
 @pytest.mark.parametrize("write", [set_attribute, resize, set_data])

@@ -113,6 +113,7 @@ WORK = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_whatever_another_thread_does_is_refused(work, dynamic):

@@ -106,6 +106,7 @@ def test_a_global_variable_may_lead_to_a_module_of_the_model():
     assert [node.target for node in traced.graph.find_nodes(op="call_module")] == ["linear", "linear"]
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_model_that_runs_in_other_threads_meanwhile_gives_what_it_gives(dynamic):
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)).eval()

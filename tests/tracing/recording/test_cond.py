@@ -45,6 +45,7 @@ CASES = {
         x.sum() > 0, lambda y: y.exp().add_(1), torch.exp, (x,)
     ),
 }
+FURTHER = "closures", "constants", "one after the other", "maps inside"
 
 
 def gradient(module, model, x):
@@ -56,7 +57,9 @@ def gradient(module, model, x):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which eager torch calls
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, marks=pytest.mark.weekly if each in FURTHER else ()) for each in CASES]
+)
 def test_both_branches_are_recorded_for_any_size(case):
     torch.manual_seed(0)
     model = Chooses(CASES[case]).eval()

@@ -117,6 +117,7 @@ class OfOneNumber:
         return x * 2 if int(n) > 2 else x
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
@@ -372,6 +373,7 @@ GRADIENT_READS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("wants_gradients", [False, True])
 @pytest.mark.parametrize("gradients_on", [False, True])
 @pytest.mark.parametrize("of_hidden", [False, True])

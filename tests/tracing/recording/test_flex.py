@@ -53,7 +53,12 @@ def inputs(batch, length):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "function", [plain, pytest.param(with_weights, marks=pytest.mark.weekly), with_more_results, with_a_mask]
+    "function",
+    [
+        with_more_results,
+        with_a_mask,
+        *(pytest.param(each, marks=pytest.mark.weekly) for each in (plain, with_weights)),
+    ],
 )
 def test_it_is_a_node_at_any_size(function):
     model = Attends(function)

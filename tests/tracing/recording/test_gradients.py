@@ -430,6 +430,10 @@ WAYS_TO_HOLD = {
 }
 
 
+@pytest.mark.skipif(
+    not isinstance(vars(torch.autograd.Function)["apply"], classmethod),
+    reason="written in C since torch 2.15",
+)
 @pytest.mark.parametrize("way", WAYS_TO_HOLD)
 def test_a_function_of_autograd_that_is_held_as_a_value_keeps_its_backward(way):
     model = Of(WAYS_TO_HOLD[way])
@@ -438,8 +442,25 @@ def test_a_function_of_autograd_that_is_held_as_a_value_keeps_its_backward(way):
     assert all(map(torch.equal, gradients(traced, x), gradients(model, x)))
 
 
+IN_C = torch._C._FunctionBase.__dict__["apply"]
+"""The ``apply`` of torch 2.15, which earlier ones call."""
+
+
+def test_an_apply_that_is_written_in_c_keeps_its_backward_where_it_is_called(monkeypatch):
+    monkeypatch.setattr(torch.autograd.Function, "apply", IN_C)
+    model, x = Of(lambda x: Tripled.apply(x)), torch.rand(4, 3)
+    traced = fxlab.symbolic_trace(model, torch.rand(2, 3))
+    assert all(map(torch.equal, gradients(traced, x), gradients(model, x)))
+
+
+def test_an_apply_that_is_written_in_c_and_held_is_named(monkeypatch):
+    monkeypatch.setattr(torch.autograd.Function, "apply", IN_C)
+    with pytest.warns(fxlab.TraceWarning, match="Tripled.*its own backward is not in the graph"):
+        fxlab.symbolic_trace(Of(partial(Tripled.apply)), torch.rand(2, 3))
+
+
 def test_the_check_finds_gradients_that_the_graph_loses():
-    model = Of(tripled)
+    model = Of(lambda x: Tripled.apply(x))
     traced = fxlab.symbolic_trace(model, torch.rand(2, 3))
     node = next(node for node in traced.graph.nodes if node.name == "tripled")
     with traced.graph.inserting_after(node):

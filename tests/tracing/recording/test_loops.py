@@ -88,6 +88,7 @@ FURTHER = "none of the times", "branches", "a scan along columns, backwards", "a
 WEEKLY = [pytest.param(case, marks=pytest.mark.weekly) for case in FURTHER]
 
 
+@pytest.mark.often(2)
 @torch.no_grad()
 @pytest.mark.parametrize("case", [*(case for case in CASES if case not in FURTHER), *WEEKLY])
 def test_loops_are_recorded_for_any_size(case):

@@ -545,6 +545,7 @@ class Apart(nn.Module):
         return self.join(self.merger(x * 2, lengths))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("join", "items"),
     [(torch.cat, [2, 2]), (torch.cat, [4]), (torch.stack, [2, 2]), (lambda parts: parts, [2, 2])],

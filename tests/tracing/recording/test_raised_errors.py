@@ -82,6 +82,7 @@ CALLS_FOR_THEIR_ERRORS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(("call", "other"), CALLS_FOR_THEIR_ERRORS.values(), ids=CALLS_FOR_THEIR_ERRORS)
 def test_a_call_whose_result_is_not_used_still_raises(call, other, check):

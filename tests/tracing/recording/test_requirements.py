@@ -31,6 +31,7 @@ SIZE_REQUIREMENTS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("require", SIZE_REQUIREMENTS.values(), ids=SIZE_REQUIREMENTS)
 @pytest.mark.parametrize("check", [True, False])
 def test_a_requirement_on_sizes_stays(require, check):
@@ -107,6 +108,7 @@ TOLD = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("tell", TOLD.values(), ids=TOLD)
 @pytest.mark.parametrize("rows", [(3, 1), (1, 3), (1, 1), (5, 5)])
 def test_what_torch_tells_of_sizes_is_held(tell, rows):

@@ -71,6 +71,7 @@ WAYS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_write_whose_result_nobody_reads_is_made(way, check):

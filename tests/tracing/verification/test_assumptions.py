@@ -130,6 +130,7 @@ SQUEEZES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("name", SQUEEZES)
@@ -150,6 +151,7 @@ def test_a_squeezed_size_that_becomes_one_is_right_or_refused(name, check):
         assert same_bits(actual, expected)
 
 
+@pytest.mark.often(1)
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_trace_that_is_not_compared_says_so(device):

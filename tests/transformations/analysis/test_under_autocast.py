@@ -145,6 +145,7 @@ class Network(nn.Module):
         return self.features(self.c(rows)) + ((q @ q.transpose(-1, -2) / 2).softmax(-1) @ q)[0, 0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pass_", [cls() for cls in available()], ids=lambda pass_: pass_.name)
 def test_a_transformed_module_computes_the_same_under_autocast(pass_, dtype):

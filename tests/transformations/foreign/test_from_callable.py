@@ -93,6 +93,7 @@ def test_a_function_that_changes_nothing_leaves_no_trace(function):
     assert not len(transformation.explain(gm))
 
 
+@pytest.mark.each_value
 @changes
 @pytest.mark.parametrize("kind", list(COPIES))
 def test_a_copy_can_be_reversed(function, kind):
@@ -122,6 +123,7 @@ def test_explaining_changes_nothing_and_names_what_would_change(function):
     assert marked & names <= set(frame.index)
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @changes
 @pytest.mark.parametrize(

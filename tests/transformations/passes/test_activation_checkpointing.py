@@ -26,6 +26,7 @@ def step():
     return step_of(model, x.repeat(40, 1), optimizer=torch.optim.AdamW(model.parameters()))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("modules", ["blocks.*", ("blocks.0", "blocks.2"), "blocks.1"])
 def test_a_step_keeps_its_bits_and_fewer_activations(step, modules):
     session = fxlab.Session(step, passes=[ActivationCheckpointing(modules)])

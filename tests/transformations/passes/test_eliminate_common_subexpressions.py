@@ -213,15 +213,6 @@ def test_a_weight_that_the_graph_writes_keeps_calls_of_its_module_apart():
     assert why_not(Apply(function, a=nn.Linear(3, 3))) == "state-written"
 
 
-def test_repetitions_that_nothing_reads_are_left_alone():
-    def function(_, x):
-        x.relu()
-        return x.relu() + 1
-
-    gm = check(ONCE, Apply(function), torch.randn(3), marked=1, tolerance=0.0)
-    assert names(gm) == ["x", "relu", "add", "output"]
-
-
 def test_a_hook_may_return_what_the_module_was_given():
     def function(self, x):
         value = self.a(x)
@@ -269,19 +260,6 @@ def test_a_sum_of_sequences_holds_the_tensors_that_they_hold(join):
         return first, x.sum()
 
     assert "written-in-between" in why_not(Apply(function), torch.randn(2, 3))
-
-
-def test_inputs_may_be_sequences():
-    class Joins(nn.Module):
-        def forward(self, caches, more):
-            first = caches[0].sum()
-            (caches + more)[0].add_(1)
-            return first, caches[0].sum()
-
-    gm = ONCE(traced(Joins()))
-    inputs = (torch.ones(2),), (torch.zeros(2),)
-    expected = Joins()(*[tuple(t.clone() for t in part) for part in inputs])
-    assert_close(gm(*inputs), expected, 0.0)
 
 
 @pytest.mark.parametrize("function", [max, min, operator.concat])

@@ -121,6 +121,7 @@ CONVS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("conv", CONVS, ids=str)
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_batch_norm_is_folded_into_a_convolution(conv, affine):
@@ -149,21 +150,6 @@ def test_batches_of_none_and_of_one(order, size):
     check_fused(linear_pair(order), torch.randn(size, 6))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_dtypes_are_kept(dtype):
-    model = Pair(dtype=dtype)
-    gm = check(FuseBatchNorm2dInConv2d(), model, sample(model, dtype), marked=1)
-    assert {parameter.dtype for parameter in gm.parameters()} == {dtype}
-
-
-def test_arguments_by_keyword():
-    class ByKeyword(Pair):
-        def forward(self, x):
-            return self.norm(input=self.layer(input=x))
-
-    check_fused(ByKeyword())
-
-
 @pytest.mark.parametrize(
     ("layers", "x", "times"),
     [
@@ -188,13 +174,6 @@ def test_the_weights_of_an_eval_module_inside_a_training_one_are_folded():
     model = Pair()
     model.layer.train()
     assert check_fused(model).layer.training
-
-
-@pytest.mark.parametrize("part", ["weight", "bias"])
-def test_frozen_parameters_stay_frozen(part):
-    model = Pair()
-    getattr(model.layer, part).requires_grad_(False)
-    assert not getattr(check_fused(model).layer, part).requires_grad
 
 
 @ORDERS

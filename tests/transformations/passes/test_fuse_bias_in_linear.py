@@ -34,32 +34,6 @@ def test_the_bias_becomes_a_column_of_the_weight(model):
     assert linear.weight.shape == (4, 7)
 
 
-@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 6), (2, 0, 6), (2, 3, 4, 6)])
-def test_inputs_of_any_number_of_dimensions_and_batches_of_none(shape):
-    check(FuseBiasInLinear(), Layer(), torch.randn(shape), marked=1)
-
-
-def test_a_linear_without_bias_is_no_candidate_and_gets_none():
-    gm = check(FuseBiasInLinear(), Layer(bias=False), torch.randn(2, 6), marked=0)
-    assert gm.linear.bias is None
-    assert FuseBiasInLinear().explain(gm).empty
-
-
-def test_gradients_reach_weight_and_bias():
-    model = Layer()
-    gm = FuseBiasInLinear()(traced(model))
-    x = torch.randn(2, 6)
-    gm(x).square().sum().backward()
-    model(x).square().sum().backward()
-    expected = torch.cat([model.linear.weight.grad, model.linear.bias.grad[:, None]], 1)
-    torch.testing.assert_close(gm.linear.weight.grad, expected)
-
-
-def test_frozen_linears_stay_frozen():
-    gm = check(FuseBiasInLinear(), Layer().requires_grad_(False), torch.randn(2, 6), marked=1)
-    assert not gm.linear.weight.requires_grad
-
-
 @pytest.mark.parametrize("frozen", ["weight", "bias"])
 def test_a_linear_of_which_only_a_part_is_trained_is_left_alone(frozen):
     gm = traced(Layer())

@@ -81,6 +81,7 @@ LAYER_NORMS = [textbook, by_var, by_unbiased, without_bias]
 SOURCES = ["fx", "trace", pytest.param("export", marks=pytest.mark.weekly), "decomposed"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("pass_", "function"), [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)]
@@ -96,6 +97,7 @@ def test_a_norm_becomes_one_call_and_is_written_out_again(pass_, function, sourc
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("function", [llama, t5])
 def test_half_precision_is_rounded_once(function, source):

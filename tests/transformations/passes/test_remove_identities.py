@@ -91,21 +91,6 @@ def test_it_is_the_very_tensor_so_writes_and_results_are_the_same(identity, modu
     assert all(result is theirs for result in expected)
 
 
-def test_a_graph_of_identities_returns_its_input():
-    gm = check(REMOVE, nn.Sequential(nn.Identity(), nn.Dropout()).eval(), torch.randn(3), marked=1)
-    assert computing(gm) == ["input_1", "output"]
-
-
-def test_readers_that_read_both_come_back_as_they_were():
-    model = Apply(lambda self, x: torch.stack([self.drop(x), x, self.drop(x)]), drop=nn.Dropout())
-    check(REMOVE, model, torch.randn(3), marked=1, tolerance=0.0)
-
-
-def test_a_shared_module_that_is_called_often_is_no_obstacle():
-    model = Apply(lambda self, x: self.drop(self.drop(x) + 1) + self.drop(x), drop=nn.Dropout())
-    check(REMOVE, model, torch.randn(3), marked=2, tolerance=0.0)
-
-
 @pytest.mark.parametrize("module", MODULES[1:], ids=str)
 def test_dropouts_in_training_mode_stay(module):
     model = Apply(lambda self, x: self.module(x), module=module)
@@ -178,19 +163,6 @@ def test_dropouts_of_channels_return_views_of_single_samples(cls, batch):
     assert refused(REMOVE, shaped(model, x[0])) == "returns-view"
     gm = shaped(model, x)
     check(REMOVE, model, x, marked=1, gm=gm, tolerance=0.0)
-
-
-def test_what_nothing_reads_is_left_alone():
-    def unused(self, x):
-        self.module(x)
-        return x + 1
-
-    assert why_not(Apply(unused, module=nn.Identity())) == "unused"
-
-
-def test_arguments_by_keyword():
-    model = Apply(lambda self, x: self.module(input=x) + 1, module=nn.Dropout())
-    check(REMOVE, model, torch.randn(3), marked=1, tolerance=0.0)
 
 
 def test_the_mode_set_since_comes_back_with_the_dropout():

@@ -27,6 +27,7 @@ def exported(function, x=None):
     return fxlab.from_exported(program.run_decompositions())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("captured", [traced, exported])
 @pytest.mark.parametrize(
     "function",

@@ -90,6 +90,7 @@ def test_masks_and_dtypes_make_no_difference(mask, dtype):
     check(REMOVE, model, x, marked=1, gm=fxlab.symbolic_trace(model, (x,)), tolerance=0.0)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("source", ["trace", "export", "decomposed"])
 def test_attention_that_is_written_out_is_fused_first(source):
     model, x = Attention(attend=eager, mask=torch.randn(3, 3)).eval(), torch.randn(2, 3, 8)

@@ -40,6 +40,7 @@ TRACES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own
 @pytest.mark.parametrize(
     ("trace", "dtype"),

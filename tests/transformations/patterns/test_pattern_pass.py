@@ -98,6 +98,7 @@ def result_written(m, x):
     return written_silu(x).add_(1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
 @pytest.mark.parametrize(("function", "count"), [(between, 0), (after, 1), (result_written, 1)])
 def test_writes_in_place_are_seen(function, count, kind):
@@ -410,6 +411,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["exported", "trace"])
 @pytest.mark.parametrize(("pattern", "function", "matches"), SPELLINGS)
 def test_one_computation_is_found_in_each_spelling(pattern, function, matches, kind):

@@ -26,7 +26,7 @@ from fxlab import (
 from fxlab.base.reasons import Refusal
 from fxlab.models.graph_modules.modes import RequireApart
 from fxlab.rewriting import only_input, operator_of
-from fxlab.transformations import RewritePass, available
+from fxlab.transformations import RewritePass
 
 
 class Attention(nn.Module):
@@ -131,16 +131,6 @@ def test_a_candidate_that_fails_leaves_what_others_did():
     with pytest.raises(KeyError, match="on purpose"):
         AddConstant(fails_on="total_1")(gm)
     assert_is(gm, after)
-
-
-@pytest.mark.parametrize("cls", available())
-def test_an_empty_graph_is_left_alone(cls):
-    graph = fx.Graph()
-    graph.output(())
-    gm = fx.GraphModule(nn.Module(), graph)
-    before = snapshot(gm)
-    assert cls().explain(gm).empty
-    assert_is(cls()(cls()(gm), reverse=True), before)
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])

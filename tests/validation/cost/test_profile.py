@@ -75,13 +75,6 @@ def test_what_cannot_be_measured_is_said_in_words():
     assert profile(fx.GraphModule(nn.Module(), fx.Graph()), ()).empty
 
 
-def test_a_graph_that_computes_nothing_has_no_shares():
-    graph = fx.Graph()
-    graph.output(graph.placeholder("x"))
-    table = profile(fx.GraphModule(nn.Module(), graph), torch.ones(2), rounds=1)
-    assert table["share"].between(0, 1).all()
-
-
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("stored", ["to_sparse", "to_sparse_csr"])
 def test_memory_of_sparse_tensors_is_that_of_what_they_store(stored):

@@ -77,6 +77,7 @@ def sources(name):
     yield capture.graphs[0], captured
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("name", CASES)
 def test_nodes_in_bodies_have_rows_and_are_judged(name):
     for source, changed in sources(name):
@@ -111,6 +112,7 @@ def divide_by_four(body: fx.GraphModule) -> None:
             node.args = (node.args[0], 4)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "cond"])
 def test_a_mistake_in_a_body_is_found_by_name(name):
     for source, node in sources(name):

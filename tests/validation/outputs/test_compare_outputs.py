@@ -31,15 +31,6 @@ def row(a, b, x=None, **tolerances):
     return table.iloc[0]
 
 
-def test_a_model_agrees_with_itself():
-    model = nn.Linear(3, 4)
-    result = compare_outputs(model, model, torch.randn(2, 3)).loc["output"]
-    assert result["shape"] == (2, 4)
-    assert result["dtype"] == "float32"
-    assert (result["max_abs_diff"], result["mismatched"], result["elements"]) == (0.0, 0, 8)
-    assert result["allclose"]
-
-
 NUMBERS = st.lists(st.floats(width=32), min_size=3, max_size=3).map(torch.tensor)
 EITHER_WAY = [
     "shape", "max_abs_diff", "mean_abs_diff", "max_ulp_diff", "cosine_similarity", "worst_index", "compared",
@@ -115,26 +106,12 @@ def test_empty_outputs_have_nothing_to_compare():
     assert result["note"] == "nothing compared: no elements"
 
 
-def test_dropout_draws_the_same_numbers_in_both():
-    model = nn.Dropout(0.5).train()
-    state = torch.get_rng_state()
-    assert compare_outputs(model, model, torch.ones(100)).loc["output", "allclose"]
-    assert torch.equal(state, torch.get_rng_state())
-
-
 def test_inputs_are_not_changed_by_a_model_that_writes_into_them():
     x = torch.ones(3)
     table = compare_outputs(Returns(lambda t: t.add_(1)), Returns(lambda t: t.add_(1)), x)
     assert table.index.tolist() == ["output", "written input x"]
     assert table["allclose"].all()
     assert torch.equal(x, torch.ones(3))
-
-
-def test_keyword_and_positional_inputs():
-    model = nn.Bilinear(2, 3, 4)
-    first, second = torch.randn(1, 2), torch.randn(1, 3)
-    assert compare_outputs(model, model, (first, second))["allclose"].all()
-    assert compare_outputs(model, model, {"input1": first, "input2": second})["allclose"].all()
 
 
 def test_nested_outputs_by_path():

@@ -7,7 +7,7 @@ from zoo import tiny
 
 import fxlab
 from fxlab import example_inputs
-from fxlab.validation.outputs.input_variants import input_variants, named_inputs, vocabulary_of
+from fxlab.validation.outputs.input_variants import input_variants, vocabulary_of
 from fxlab.values.tensors import same_bits
 
 
@@ -101,12 +101,6 @@ def test_one_number_of_each_floating_tensor_is_nan():
     assert int(with_nan["x"].isnan().sum()) == 1
     assert torch.equal(with_nan["ids"], given["ids"])
     assert not given["x"].isnan().any()
-
-
-def test_inputs_alone_are_compared_on_unless_variants_are_asked_for():
-    model, x = fx.symbolic_trace(nn.Linear(3, 2)), torch.ones(2, 3)
-    assert [*named_inputs(model, x)] == ["as given"]
-    assert {*named_inputs(model, x, True)} > {"as given", "zeros"}
 
 
 def test_other_values_keep_range_masks_and_what_is_no_tensor():

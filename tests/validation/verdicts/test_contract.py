@@ -396,6 +396,7 @@ def test_an_output_from_which_no_gradients_would_flow_any_more_is_a_note():
     assert not session.verdict(gradients=True)
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -30,6 +30,7 @@ def graph_of(function):
     return fx.symbolic_trace(Calls(function))
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_graph_runs_as_the_model_would_in_float64(dtype):
     graph, inputs = traced("resnet", dtype)

@@ -99,6 +99,7 @@ def test_a_mistake_larger_than_what_could_hide_is_always_reported(pair, place, e
     assert found.status != Status.WITHIN_ROUNDING or mistake <= found.hidden, (mistake, found)
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("pair", range(len(PAIRS)))
 def test_what_could_hide_is_no_idle_number(pair):
     # A mistake in the graph, ten times what the correct model says could hide, is found.

@@ -20,7 +20,7 @@ const KINDS: [className: string, words: string][] = [
   ["fx-group", "Group (can be opened)"],
   ["fx-repeat", "Identical blocks"],
   ["fx-placeholder", "Input or output"],
-  ["fx-chip", "Value made elsewhere"],
+  ["fx-chip", "Made or read elsewhere"],
   ["fx-bookkeeping", "Sizes, masks, checks"],
 ];
 

@@ -2,9 +2,9 @@
 
 import type { Box } from "../../base/protocol";
 import type { Data } from "../graphs/data";
-import { Group } from "../graphs/hierarchy";
+import { Group, type Leaf } from "../graphs/hierarchy";
 import type { Chip, View } from "../graphs/view";
-import type { Look, Metrics, Word } from "../../base/wire";
+import type { Look, Word } from "../../base/wire";
 
 export interface PlacedChip {
   id: string;
@@ -27,11 +27,13 @@ export interface PlacedBox {
   chips: PlacedChip[];
 }
 
-export function placeBoxes(view: View, data: Pick<Data, "look">, metrics: Metrics): Map<string, PlacedBox> {
+export function placeBoxes(view: View, data: Pick<Data, "look">): Map<string, PlacedBox> {
   const placed = new Map<string, PlacedBox>();
+  const lookOf = (item: Group | Leaf): Look =>
+    data.look(item instanceof Group ? item[view.isCluster(item) ? "opened" : "closed"] : item.look)!;
   for (const item of [...view.clusters, ...view.boxes]) {
     const isGroup = item instanceof Group;
-    const look = data.look(isGroup ? item[view.isCluster(item) ? "opened" : "closed"] : item.look)!;
+    const look = lookOf(item);
     const box: Box = {
       kind: look.kind,
       label: look.label,
@@ -55,17 +57,39 @@ export function placeBoxes(view: View, data: Pick<Data, "look">, metrics: Metric
       textTop: 0,
       chips: [],
     };
-    const chips = view.chips.get(item.id);
-    placed.set(item.id, chips ? withChips(bare, chips, view, metrics) : bare);
+    placed.set(item.id, bare);
+    if (isGroup && view.isCluster(item))
+      for (const id of view.pieces(item).values()) placed.set(id, { ...bare, id });
+    const words = (view.chips.get(item.id) ?? []).map((chip) => wordsOf(chip, lookOf(chip.box), view));
+    for (const areBelow of [false, true]) {
+      const chips = words.filter(({ chip }) => (chip.end === "target") === areBelow);
+      if (chips.length > 0) placed.set(item.id, withChips(placed.get(item.id)!, chips, areBelow, view));
+    }
   }
   return placed;
 }
 
-function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): PlacedBox {
-  const shown = chips.slice(0, m.mostChips).map((chip) => {
-    const word = view.hierarchy.data.chips[chip.source.position]!;
-    return { chip, word, width: word[1] + 2 * m.chipPadding };
-  });
+interface Worded {
+  chip: Chip;
+  word: Word;
+  width: number;
+}
+
+/** The words of a chip: of a reference, the title of the box at the other end. */
+function wordsOf(chip: Chip, { title }: Look, { hierarchy, metrics: m }: View): Worded {
+  const [text, width] = title;
+  const scaled = (width * m.chipSize) / m.titleSize;
+  const words: Record<string, Word> = {
+    source: [text, scaled, false],
+    target: [`→ ${text}`, scaled + m.arrow, false],
+  };
+  const word = words[chip.end ?? ""] ?? hierarchy.data.chips[chip.source.position]!;
+  return { chip, word, width: word[1] + 2 * m.chipPadding };
+}
+
+function withChips(bare: PlacedBox, chips: Worded[], areBelow: boolean, view: View): PlacedBox {
+  const m = view.metrics;
+  const shown = chips.slice(0, m.mostChips);
   if (chips.length > m.mostChips) {
     const rest = String(chips.length - m.mostChips + 1);
     const width = m.more[0] + rest.length * m.more[1];
@@ -89,24 +113,32 @@ function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): Plac
       const left = x;
       x += width + m.chipGap;
       return {
-        id: `chip-${chip.source.id.slice(2)}-${bare.id}`,
-        box: chipBox(chip, bare.id),
+        id: `chip-${chip.end ? chip.box.id : chip.source.id.slice(2)}-${bare.id}`,
+        box: chipBox(chip, view, bare.id),
         word,
         x: left,
-        y: number * (m.chipHeight + m.chipRowsGap) + m.paddingY - 1,
+        y: number * (m.chipHeight + m.chipRowsGap) + (areBelow ? bare.height - m.paddingY : m.paddingY) - 1,
         width,
       };
     });
   });
-  return { ...bare, width, height: bare.height + height, textTop: height, chips: placed };
+  const wider = (width - bare.width) / 2;
+  return {
+    ...bare,
+    width,
+    height: bare.height + height,
+    textTop: areBelow ? bare.textTop : height,
+    chips: [...bare.chips.map((chip) => ({ ...chip, x: chip.x + wider })), ...placed],
+  };
 }
 
-function chipBox({ source, box }: Chip, reader: string): Box {
+function chipBox({ source, box, end }: Chip, view: View, reader: string): Box {
+  const node = end === "target" ? view.firstIn(box) : source;
   return {
     kind: "chip",
-    label: source.name,
-    path: source.parent.path,
-    node: source.name,
+    label: node.name,
+    path: node.parent.path,
+    node: node.name,
     count: 1,
     details: [],
     openable: false,

@@ -19,6 +19,7 @@ function layout({ direction, shapes }: Arrangement): string[] {
 const COLUMNS = 'labelloc="t" labeljust="l" margin="14"';
 const COLUMN_HEIGHT = 18;
 const KEPT = ' arrowhead="none"';
+const PARTS = 'color="transparent" margin="0"';
 const CLUSTERS = 'labelloc="t" labeljust="l" margin="14"';
 /**
  * Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster. The twin of
@@ -29,10 +30,31 @@ export function outline(view: View, boxes: Map<string, PlacedBox>, arrangement: 
   const { root, data } = view.hierarchy;
   if (data.columns) outlineColumns(lines, view, boxes, data.columns.headings);
   else {
-    outlineChildren(lines, root.children, view, boxes);
+    outlineParts(lines, root.children, view, boxes);
+    for (const [upper, lower] of view.lonely) lines.push(above(upper, lower));
     for (const edge of view.edges) lines.push(line(edge, lineAttributes(edge)));
   }
   return [...lines, "}"].join("\n");
+}
+
+/** Writes the columns of a large picture, which are laid out one by one and put in rows. */
+function outlineParts(
+  lines: string[],
+  children: (Group | Leaf)[],
+  view: View,
+  boxes: Map<string, PlacedBox>,
+): void {
+  if (view.parts.length === 1) return outlineChildren(lines, children, view, boxes);
+  lines.push('graph [pack="40" packmode="array_tu16"]');
+  view.parts.forEach((_, part) => {
+    lines.push(`subgraph "cluster_part-${part}" {`, `graph [${PARTS} sortv="${part + 1}"]`);
+    outlineChildren(lines, children, view, boxes, part);
+    lines.push("}");
+  });
+}
+
+function above(upper: Group | Leaf, lower: Group | Leaf): string {
+  return `"${upper.id}" -> "${lower.id}" [style="invis"]`;
 }
 
 /** Writes the columns of a training step: the backward pass leads up, beside the forward pass. */
@@ -56,7 +78,7 @@ function outlineColumns(
   outlineChildren(lines, hierarchy.column(BELOW), view, boxes);
   for (const [left, right] of view.level)
     lines.push(`{rank="same" "${left.id}" -> "${right.id}" [style="invis" minlen="4"]}`);
-  for (const [upper, lower] of view.above) lines.push(`"${upper.id}" -> "${lower.id}" [style="invis"]`);
+  for (const [upper, lower] of view.above) lines.push(above(upper, lower));
   const turn = view.boxes.find((box) => view.columnOf(box) === BACK);
   for (const edge of view.edges) {
     const [source, target] = [view.columnOf(edge.source), view.columnOf(edge.target)];
@@ -79,15 +101,21 @@ function outlineChildren(
   children: (Group | Leaf)[],
   view: View,
   boxes: Map<string, PlacedBox>,
+  part = 0,
 ): void {
   for (const child of children) {
-    const box = boxes.get(child.id)!;
     if (!(child instanceof Group && view.isCluster(child))) {
-      lines.push(`"${box.id}" [id="${box.id}" ${size(box)}]`);
+      if (view.partOf(child) === part)
+        lines.push(`"${child.id}" [id="${child.id}" ${size(boxes.get(child.id)!)}]`);
       continue;
     }
-    lines.push(`subgraph "cluster_${box.id}" {`, `graph [id="${box.id}" ${CLUSTERS} label=${room(box, "")}]`);
-    outlineChildren(lines, child.children, view, boxes);
+    const id = view.pieces(child).get(part);
+    if (!id) continue;
+    lines.push(
+      `subgraph "cluster_${id}" {`,
+      `graph [id="${id}" ${CLUSTERS} label=${room(boxes.get(id)!, "")}]`,
+    );
+    outlineChildren(lines, child.children, view, boxes, part);
     lines.push("}");
   }
 }

@@ -26,7 +26,7 @@ export async function pictureOf(
   }: Pick<Picture, "compared" | "preview" | "matches"> & { arrangement: Arrangement; lines: LineStyles },
 ): Promise<Picture> {
   const { metrics } = data;
-  const boxes = placeBoxes(view, data, metrics);
+  const boxes = placeBoxes(view, data);
   const edges = new Map(
     view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, edgeOf(data, view, edge, lines)]),
   );

@@ -264,7 +264,7 @@ class Writer {
     const { m } = this;
     const area = { x: reader.x + x, y: reader.y + y, width, height: m.chipHeight };
     const parts = [
-      element("title", {}, escaped(`${box.label.slice(0, 300)}, made elsewhere`)),
+      element("title", {}, escaped(`${box.label.slice(0, 300)}, elsewhere`)),
       this.rectangle(area, ...m.chipColours, m.chipHeight / 2),
       this.text("fx-title", word, area.x + width / 2, area.y + m.chipHeight - 4.3, m.chipSize, m.chipInk),
     ];

@@ -139,6 +139,8 @@ export class Panes {
     for (const name of unlike(names, scene, this.opened)) {
       for (const group of scene.hierarchy.around(name)) {
         if (opened.has(group.path)) continue;
+        // A pass that adds a check would make bookkeeping the largest box.
+        if (why !== PERSON && group.data.kind === "bookkeeping") break;
         const both = [group, ...scene.hierarchy.opensWith(group)].filter(({ path }) => !opened.has(path));
         const more = both.reduce((sum, { children }) => sum + children.length - 1, 0);
         if (boxes + more > budget) break;

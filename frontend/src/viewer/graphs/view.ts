@@ -4,10 +4,15 @@ import { BACK, FORWARD, Group, UPDATE, type Hierarchy, type Leaf } from "./hiera
 import type { Metrics } from "../../base/wire";
 import { addTo } from "../../base/format";
 
+/** Boxes without a line that stand side by side. */
+const LONELY_BESIDE = 4;
+
 export interface Chip {
   source: Leaf;
-  /** The visible box in which it is made. */
+  /** The visible box in which it is made; for a reference, the one at the other end. */
   box: Group | Leaf;
+  /** Of a reference, in place of a line to another column: what the other end is of that line. */
+  end?: "source" | "target";
 }
 
 export interface VisibleEdge {
@@ -24,13 +29,15 @@ export class View {
   /** Opened groups, outer ones first. */
   readonly clusters: Group[] = [];
   readonly edges: VisibleEdge[] = [];
-  /** Id of a visible box -> the far values that it reads. */
+  /** Places of the boxes with which the columns of a large picture begin; the twin of `View.parts`. */
+  readonly parts = [0];
+  /** Id of a visible box -> the far values that it reads, and references to boxes of other columns. */
   readonly chips = new Map<string, Chip[]>();
 
   constructor(
     readonly hierarchy: Hierarchy,
     private readonly opened: Pick<ReadonlySet<string>, "has">,
-    metrics: Metrics,
+    readonly metrics: Metrics,
   ) {
     this.walk(hierarchy.root);
     this.connect(metrics);
@@ -119,6 +126,7 @@ export class View {
   }
 
   private boxAt: number[] = [];
+  private partAt: number[] = [];
 
   private walk(group: Group): void {
     for (const child of group.children) {
@@ -134,7 +142,7 @@ export class View {
     }
   }
 
-  private connect({ chipReaders, chipClusters, chipSpan }: Metrics): void {
+  private connect({ chipReaders, chipClusters, chipSpan, parts }: Metrics): void {
     const { sources, targets, asides } = this.hierarchy.data;
     const { leaves } = this.hierarchy;
     const isFolded = (position: number): boolean => {
@@ -174,8 +182,76 @@ export class View {
         else edges.set(key, { source: box, target, leaves: [leaf], isMain: false });
       }
     }
-    this.edges.push(...edges.values());
+    this.cut([...edges.values()], parts);
     this.markMainPath();
+  }
+
+  /** Cuts a large picture into columns where few lines and opened groups go on; no line leads to another. */
+  private cut(lines: VisibleEdge[], [most, shortest, middle, longest]: Metrics["parts"]): void {
+    const last = this.boxes.length;
+    if (last > most && !this.hierarchy.data.columns) {
+      const changes = new Array<number>(last + 1).fill(0);
+      const ends = lines.map(({ source, target }) => [this.placeOf(source), this.placeOf(target)]);
+      ends.push(...this.clusters.map(({ start, stop }) => [this.boxAt[start]!, this.boxAt[stop - 1]!]));
+      for (const pair of ends) {
+        changes[Math.min(...pair) + 1]! += 1;
+        changes[Math.max(...pair) + 1]! -= 1;
+      }
+      let sum = 0;
+      const goingOn = changes.map((change) => (sum += change));
+      for (let start = 0; last - start > longest; this.parts.push(start)) {
+        let best = start + shortest;
+        const cost = (at: number): [number, number] => [goingOn[at]!, Math.abs(at - start - middle)];
+        for (let at = best + 1; at <= start + longest; at += 1) {
+          const [[lines, off], [fewest, least]] = [cost(at), cost(best)];
+          if (lines < fewest || (lines === fewest && off < least)) best = at;
+        }
+        start = best;
+      }
+    }
+    this.partAt = this.boxes.map((_, place) => this.parts.findLastIndex((start) => start <= place));
+    for (const edge of lines) {
+      const { source, target, leaves } = edge;
+      if (this.partOf(source) === this.partOf(target)) {
+        this.edges.push(edge);
+        continue;
+      }
+      addTo(this.chips, target.id, { source: leaves[0]!, box: source, end: "source" });
+      addTo(this.chips, source.id, { source: leaves[0]!, box: target, end: "target" });
+    }
+  }
+
+  /** The first node of a box. */
+  firstIn(box: Group | Leaf): Leaf {
+    return this.hierarchy.leaves[box instanceof Group ? box.start : box.position]!;
+  }
+
+  private placeOf(item: Group | Leaf): number {
+    return this.boxAt[this.firstIn(item).position]!;
+  }
+
+  /** The column of a visible box, or the first of an opened group. */
+  partOf(item: Group | Leaf): number {
+    return this.partAt[this.placeOf(item)]!;
+  }
+
+  /** The columns that an opened group is in, each with the id of its piece there. */
+  pieces(group: Group): Map<number, string> {
+    const [first, last] = [this.partOf(group), this.boxAt[group.stop - 1]!];
+    const pieces = new Map([[first, group.id]]);
+    for (let part = first + 1; this.parts[part]! <= last; part += 1) pieces.set(part, `${group.id}~${part}`);
+    return pieces;
+  }
+
+  /** Boxes that stand below one another, as no line says where; the twin of `View.lonely`. */
+  get lonely(): [upper: Group | Leaf, lower: Group | Leaf][] {
+    const joined = new Set(this.edges.flatMap(({ source, target }) => [source, target]));
+    const rows = new Map<string, (Group | Leaf)[]>();
+    for (const box of this.boxes)
+      if (!joined.has(box)) addTo(rows, `${this.partOf(box)} ${box.parent!.path}`, box);
+    return [...rows.values()].flatMap((row) =>
+      row.slice(LONELY_BESIDE).map((box, i): [Group | Leaf, Group | Leaf] => [row[i]!, box]),
+    );
   }
 
   private markMainPath(): void {

@@ -139,10 +139,14 @@ def _scan(
     return bodies.recorded(call, computed)
 
 
-def _map(run: RecordingState, operator: Any, f: Any, xs: Tensors, pos_args: Sequence[Any]) -> Any:
+def _map(
+    run: RecordingState, operator: Any, f: Any, xs: Tensors, pos_args: Sequence[Any], **written: str
+) -> Any:
     with run.unseen():
         rows = [x.select(0, 0) for x in xs]
     bodies = _Bodies(run, operator, {"body_graph": f}, (*rows, *pos_args))
+    if any(written.values()):  # places of arguments, which torch has named since 2.15
+        raise bodies.refused("writes into its arguments")
     call = (*bodies.nodes, list(xs), [*pos_args, *bodies.given])
     return bodies.recorded(call, bodies.computed(f, list(xs), list(pos_args), stacked=(0, xs[0])))
 

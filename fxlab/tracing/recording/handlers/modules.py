@@ -16,11 +16,8 @@ from fxlab.tracing.recording.handlers.opaque_parts import call_part
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.kernels.transformer_modules import (
-    is_recurrent_on_fakes,
-    recurrent_results,
-    transformer_result,
-)
+from fxlab.tracing.shapes.kernels.recurrent_modules import is_recurrent_on_fakes, recurrent_results
+from fxlab.tracing.shapes.kernels.transformer_modules import transformer_result
 from fxlab.tracing.shapes.uncounted_lists import all_read
 
 

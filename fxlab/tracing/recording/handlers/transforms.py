@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
-from fxlab.base.exchanged import Make, patched_functions
+from fxlab.base.exchanged import Make, instead, patched_functions
 from fxlab.base.exchanged_code import exchanged_code
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
@@ -41,14 +42,33 @@ from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 @contextmanager
 def autograd_functions_seen(run: RecordingState) -> Iterator[None]:
-    """Intercept calls of ``torch.autograd.Function.apply``, also where it is held as a value."""
+    """Intercept calls of ``torch.autograd.Function.apply``, also where it is held as a value.
+
+    Since torch 2.15 it is written in C: one that is held is heard where it makes its context, too late for
+    a node, so that the calls of its forward are recorded.
+    """
 
     def call(_: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         function, *given = args
         apply = partial(original, function)
         return _apply(run, function, apply, (*given,), kwargs) if run.is_seen() else apply(*given, **kwargs)
 
-    with exchanged_code(Function.apply.__func__, call):  # type: ignore[attr-defined]
+    def begin(context: BackwardCFunction) -> None:
+        if run.is_seen():
+            run.recording.note(Found.OWN_BACKWARD, type(context).__name__.removesuffix("Backward"))
+
+    apply: Any = vars(Function)["apply"]
+    if isinstance(apply, classmethod):
+        with exchanged_code(apply.__func__, call):  # type: ignore[arg-type]
+            yield
+        return
+
+    def in_c(function: type[Function], *args: Any, **kwargs: Any) -> Any:
+        return apply.__get__(None, function)(*args, **kwargs)
+
+    heard = instead(lambda *args, **kwargs: call(None, in_c, args, kwargs))
+    makes = {"__init__": instead(begin)}
+    with patched_functions(Function, {"apply": heard}), patched_functions(BackwardCFunction, makes):
         yield
 
 

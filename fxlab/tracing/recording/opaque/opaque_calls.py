@@ -24,7 +24,7 @@ from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import call_on_data, data_in_place, data_of, give_data, has_data
-from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of, unknown_size
 from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread, items_of
 from fxlab.tracing.torch_private import no_python_dispatcher, unset_fake_temporarily
 from fxlab.values.nested import REFUSAL, Path, tensors_inside
@@ -192,10 +192,7 @@ class _Numbers:
 
     def new(self, value: int) -> torch.SymInt:
         """Return a symbol that stands for a number of this run."""
-        with self._env.ignore_fresh_unbacked_symbols():
-            number = self._env.create_unbacked_symint()
-        self._env.set_real_tensor_prop_unbacked_vals(expression_of(number), value)
-        return number
+        return unknown_size(self._env, value)
 
 
 def expected_of(value: Any, known: Container[Any]) -> Any:

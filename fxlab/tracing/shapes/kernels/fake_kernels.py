@@ -18,6 +18,7 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.kernels.made_tensors import are_contiguous, are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.kernels.recurrent_modules import pack_padded, pad_packed
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
@@ -30,7 +31,7 @@ def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     if kwargs.get("out") is not None:
         return None
     result = maker(*args, **kwargs) if maker is not None else None
-    if result is not None and with_data and all(map(has_data, tensors)):
+    if isinstance(result, torch.Tensor) and with_data and all(map(has_data, tensors)):
         give_data(result, call_on_data(func, args, kwargs))
     return result
 
@@ -292,6 +293,8 @@ _MAKERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.matmul: _matmul,
     torch.Tensor.__matmul__: _matmul,
     nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
+    torch._pack_padded_sequence: pack_padded,
+    torch._pad_packed_sequence: pad_packed,
     torch.linspace: _linspace,
     nn.functional.max_pool1d: _max_pool1d,
     torch.randn: _randn,

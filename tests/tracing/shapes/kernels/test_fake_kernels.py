@@ -70,6 +70,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
@@ -110,6 +111,7 @@ def test_random_numbers_by_a_generator_that_is_none_are_drawn_at_any_size():
     assert_agree(traced, Noisy(), (torch.randn(3, 4),))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_products_have_the_shapes_dtypes_and_gradients_that_torch_computes(attention):
     config = transformers.LlamaConfig(**SIZES)

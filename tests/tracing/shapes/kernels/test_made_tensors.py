@@ -41,6 +41,7 @@ class Compares(nn.Module):
         return a * (2 if self.shares(a, b) else 3) + b * (5 if self.shares(y, view) else 7)
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("share", SHARED.values(), ids=SHARED)
 @pytest.mark.parametrize("check", [True, False])
