@@ -52,5 +52,4 @@ def test_a_pass_is_switched_while_the_graph_is_checked(lab: JupyterLab, lab_page
     switch(inspector, "Merge linears").click()
     lab_page.settle(inspector)
     expect(verdict).to_contain_text("No pass is on: same bits as the model on the inputs")
-    lab_page.screenshot("looking-first", inspector)
     expect(lab_page.page.locator(".jp-OutputArea")).not_to_contain_text("recording")
