@@ -21,11 +21,7 @@ NO_PASS_IS_ON: Outputs = {
     "table": None,
 }
 
-CHECKING: Outputs = {
-    "state": "pending",
-    "text": "Checking: the graph was not compared with the model yet.",
-    "table": None,
-}
+CHECKING: Outputs = {"state": "pending", "text": "Checking: not compared with the model yet.", "table": None}
 RECORDED_AGAIN = "Another graph than at first: the model was recorded again."
 
 
