@@ -173,7 +173,7 @@ def _lora(name: str, mistake: str) -> Pair:
     model = reference(name)
     merged = copy.deepcopy(model)
     layer = model.get_submodule(_layer(name)[: -len(str(AT))].rstrip("."))
-    for place, block in enumerate(layer):
+    for place, block in enumerate(layer):  # type: ignore[arg-type]
         path = next(path for path, m in block.named_modules() if _is_square(m))
         adapter = _Adapter(block.get_submodule(path))
         block.set_submodule(path, adapter)

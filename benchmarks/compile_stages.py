@@ -90,7 +90,7 @@ def stages_of(name: str) -> Iterator[dict[str, Any]]:
                 "nodes": f"{len(session.original.graph.nodes)} to {len(session.graph_module.graph.nodes)}",
                 "rewrites": sum(change.rewrites or 0 for change in changes),
                 "verdict": said(lambda session=session: str(session.verdict().status)),
-                "passes": worst(session),
+                "passes": worst(session),  # type: ignore[arg-type]
             }
 
 
@@ -151,7 +151,7 @@ def in_parts(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[.
     """Cut a graph into parts, and compile each."""
     calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
     place = {node: number * PARTS // len(calls) for number, node in enumerate(calls)}
-    whole = split_module(graph_module, None, place.__getitem__, keep_original_order=True)
+    whole = split_module(graph_module, None, place.__getitem__, keep_original_order=True)  # type: ignore[arg-type]
 
     class CompileParts(Interpreter):
         def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:

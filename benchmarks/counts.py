@@ -50,7 +50,7 @@ def counted_elsewhere() -> dict[tuple[str, str], int]:
 
 
 def _numbers(table: pd.DataFrame) -> dict[tuple[str, str], int]:
-    return {(str(row.task), str(row.counted)): int(row.number) for row in table.itertuples()}
+    return {(str(row.task), str(row.counted)): int(row.number) for row in table.itertuples()}  # type: ignore[arg-type]
 
 
 def counts() -> dict[tuple[str, str], int]:

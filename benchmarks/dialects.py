@@ -62,7 +62,7 @@ def counted(name: str) -> Iterator[dict[str, Any]]:
                 continue
             row = {"model": name, "source": source, "pass": pass_.name, "candidates": len(explained)}
             refused = Counter(explained.code[~explained.matched])
-            count, status = rewritten(pass_, graph, inputs) if explained.matched.any() else (0, "")
+            count, status = rewritten(pass_, graph, inputs) if explained.matched.any() else (0, "")  # type: ignore[arg-type]
             codes = ", ".join(f"{number} {code}" for code, number in refused.items())
             yield row | {"rewritten": count, "verdict": status, "refused": codes}
 

@@ -200,7 +200,7 @@ def judge(options: argparse.Namespace) -> None:
         layer = options.wrong_layer
         wrong = WRONG.format(model.config.num_hidden_layers // 2 if layer is None else layer)
         inputs = fxlab.example_inputs(model.eval(), batch_size=1, sequence_length=4)
-        passes = [fxlab.FuseRMSNorm(), fxlab.MergeLinears(), WrongMerge()]
+        passes: list[fxlab.Transformation] = [fxlab.FuseRMSNorm(), fxlab.MergeLinears(), WrongMerge()]
         session = timed(
             "session", lambda: fxlab.Session(model, inputs, passes=passes, weights=folder), lambda s: ""
         )

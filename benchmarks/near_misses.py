@@ -127,7 +127,7 @@ def other_number(gm: GraphModule, node: Node, choice: int) -> tuple[str, ...]:
             node.update_arg(at, value * 1.5 if type(value) is float else value - 1)
         else:
             number: Any = node.kwargs[at]
-            node.update_kwarg(at, number * 1.5 if type(number) is float else number - 1)
+            node.update_kwarg(at, number * 1.5 if type(number) is float else number - 1)  # type: ignore[arg-type]
     return (node.name,) if chosen else ()
 
 

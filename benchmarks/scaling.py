@@ -36,11 +36,11 @@ class Builder:
 
     def function(self, target: Callable, *args: object) -> Node:
         """Add the call of a function."""
-        return self._known(self.graph.call_function(target, args))
+        return self._known(self.graph.call_function(target, args))  # type: ignore[arg-type]
 
     def method(self, target: str, *args: object) -> Node:
         """Add the call of a method."""
-        return self._known(self.graph.call_method(target, args))
+        return self._known(self.graph.call_method(target, args))  # type: ignore[arg-type]
 
     def module(self, module: nn.Module, value: Node) -> Node:
         """Add the call of a module of its own."""
@@ -214,7 +214,7 @@ def main() -> None:
     for cls in available():
         pass_ = cls()
         if not sys.argv[1:] or str(pass_.name) in sys.argv[1:]:
-            rows.append(row(pass_, shared))
+            rows.append(row(pass_, shared))  # type: ignore[arg-type]
             print(pd.Series(rows[-1]).to_frame().T.round(2).to_string(index=False), flush=True)
     print(pd.DataFrame(rows).set_index("pass").astype(float).round(2).T.to_string())
 

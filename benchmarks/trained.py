@@ -74,7 +74,7 @@ def photograph(left: int, top: int, width: int, size: int) -> torch.Tensor:
     from matplotlib import cbook
     from PIL import Image
 
-    with Image.open(cbook.get_sample_data("grace_hopper.jpg")) as picture:
+    with Image.open(cbook.get_sample_data("grace_hopper.jpg")) as picture:  # type: ignore[arg-type]
         square = picture.convert("RGB").crop((left, top, left + width, top + width)).resize((size, size))
     return (torch.from_numpy(numpy.array(square)).float().permute(2, 0, 1) - 127.5) / 128
 

@@ -204,7 +204,7 @@ def _argument(target: Any, name: str, value: Callable[[Any], Any]) -> Plant:
 def _residual(graph: GraphModule, node: Node) -> bool:
     if node.target not in (operator.add, torch.add) or not all(isinstance(a, Node) for a in node.args):
         return False
-    node.replace_all_uses_with(node.args[1])
+    node.replace_all_uses_with(node.args[1])  # type: ignore[arg-type]
     return True
 
 

@@ -41,7 +41,7 @@ def rewrites() -> dict[str, Rewrite]:
         "product by another order": (_calls(torch.matmul, operator.matmul), _matmul),
     }
     for name, (matches, target) in replaced.items():
-        result[name] = partial(_replaced, matches=matches, target=target)
+        result[name] = partial(_replaced, matches=matches, target=target)  # type: ignore[arg-type]
     result["neurons in another order"] = _reordered
     result["scale moved into the next linear"] = _scale_moved
     return result

@@ -65,10 +65,10 @@ def main() -> None:
         rows = list(judged(name, dtype))
         with options.keep.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    rows = pd.DataFrame(_rows(options.keep))
-    print(report(rows).to_string(index=False))
+    table = pd.DataFrame(_rows(options.keep))
+    print(report(table).to_string(index=False))
     if names == NAMES and not options.quick:
-        write(rows)
+        write(table)
 
 
 def judged(name: str, dtype: str) -> Iterator[dict[str, Any]]:

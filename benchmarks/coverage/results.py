@@ -47,7 +47,7 @@ class Result:
     def note_trace(self, traced: nn.Module) -> None:
         """Note what a trace says of itself."""
         report = traced.meta["trace"]
-        self.outcome, self.nodes = report.rung, len(traced.graph.nodes)
+        self.outcome, self.nodes = report.rung, len(traced.graph.nodes)  # type: ignore[arg-type]
         needless = [f for f in report.findings if f.code == Found.NEEDLESSLY_FIXED_SIZE.code]
         limits = [f"{f.what} {f.detail} {f.where}" for f in needless]
         self.reason = one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
