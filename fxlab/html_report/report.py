@@ -10,9 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pandas as pd
-
 from fxlab.base.checks import check_is, describe, require_bool, type_error
+from fxlab.base.first_use import pd
 from fxlab.base.garbage import only_new_garbage
 from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines

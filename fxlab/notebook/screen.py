@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.base.first_use import pd
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.html_report import report
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
@@ -382,6 +381,8 @@ class Screen(PageWidget):
         if suffix not in ("html", "pdf", "dot"):
             raise MessageError(f"A graph is exported as html, pdf or dot, not {clip(suffix, 20)!r}.")
         if suffix == "html":
+            from fxlab.html_report.report import report
+
             with tempfile.TemporaryDirectory() as folder:
                 return report(self.session, Path(folder, "report.html")).read_bytes()
         _ = self.session

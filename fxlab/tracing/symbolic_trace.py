@@ -289,7 +289,7 @@ class _Pipeline:
     def _traced_on(self, rung: TraceStrategy) -> _Traced:
         recorded = self._slices.recorded(rung, partial(self._assembled, rung))
         run = recorded.run
-        reads_gradients = GRADIENTS in run.setting_reads.held
+        reads_gradients = GRADIENTS in run.setting_reads.held or not run.rung.gradients
         eager = self._eager.with_gradients(run.rung.gradients) if reads_gradients else self._eager
         with eager.only_run(), only_new_garbage():
             findings = [*run.recording.findings, *self._compared(recorded, eager)]

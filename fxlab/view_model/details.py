@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-import pandas as pd
 from torch import Tensor, fx, nn
 
+from fxlab.base.first_use import pd
 from fxlab.base.units import counted, with_unit
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Literal, TypeAlias
 
-import pandas as pd
 from torch import fx
 
 from fxlab.base.author_frames import author_line, error_words, stretches
+from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
 from fxlab.base.units import counted
 from fxlab.graphs.changes_made import counted_kinds, kinds_by_name

@@ -21,11 +21,7 @@ NO_PASS_IS_ON: Outputs = {
     "table": None,
 }
 
-CHECKING: Outputs = {
-    "state": "pending",
-    "text": "Checking: the graph was not compared with the model yet.",
-    "table": None,
-}
+CHECKING: Outputs = {"state": "pending", "text": "Checking: not compared with the model yet.", "table": None}
 RECORDED_AGAIN = "Another graph than at first: the model was recorded again."
 
 
@@ -66,6 +62,8 @@ def outputs_state(session: Session) -> Outputs:
 
 def changed_nodes_state(session: Session) -> ChangedNodes:
     """List the nodes that the passes of a session have changed, and by which of them."""
+    if not session.applied:
+        return {"table": {"columns": [], "rows": [], "total": 0}, "text": NO_PASS_IS_ON["text"]}
     nodes = session._internals.transformed_nodes()
     names = {p.signature: readable_name(p) for p in session.passes}
     marks = marks_of(unfolded(session.graph_module))
@@ -75,7 +73,7 @@ def changed_nodes_state(session: Session) -> ChangedNodes:
         shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
     shown.insert(0, "changed_by", words)
     on = [f"{readable_name(p)}: {clip(str(session.changes(p)), 300)}." for p in session.applied]
-    return {"table": table_state(shown, "Node"), "text": "\n".join(on) or NO_PASS_IS_ON["text"]}
+    return {"table": table_state(shown, "Node"), "text": "\n".join(on)}
 
 
 def model_name(session: Session) -> str:

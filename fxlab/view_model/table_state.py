@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
+from fxlab.base.first_use import pd
 from fxlab.base.units import counted, listed, with_unit
 from fxlab.validation import Status, Verdict
 from fxlab.validation.cost.memory import KINDS

@@ -22,7 +22,6 @@ from torch.fx.passes.shape_prop import TensorMetadata
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
 from fxlab.drawing import LayoutError
-from fxlab.html_report import report as report_module_function
 from fxlab.html_report.contents import made_lines
 from fxlab.html_report.report import ANY_TWO, _graphs, report_several
 from fxlab.overlays import SOURCES
@@ -338,7 +337,7 @@ def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_public_name_stays_a_function_whatever_is_imported() -> None:
-    assert fxlab.report is report_module_function
+    assert fxlab.report is report_module.report
 
 
 def test_of_several_sessions_one_that_cannot_be_written_is_said_if_wanted(

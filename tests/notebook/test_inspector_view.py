@@ -335,7 +335,7 @@ def test_the_picture_has_the_colours_of_the_overlay(page: Page):
 
 
 def test_both_stages_are_drawn_from_left_to_right(beside: Page):
-    left, right = dot_of(beside).split('subgraph "cluster_side-1" {')
+    left, right = dot_of(beside).split('subgraph "cluster_side-1-part-0" {')
     assert ">Original<" in left
     assert "BatchNorm2d" in left
     assert ">2. " in right

@@ -135,7 +135,7 @@ def _draw() -> str:
 
 
 def _report() -> str:
-    from fxlab.html_report import report
+    from fxlab.html_report.report import report
 
     with tempfile.TemporaryDirectory() as folder:
         return f"{report(_small_session(), path=Path(folder, 'report.html')).stat().st_size:,} bytes"

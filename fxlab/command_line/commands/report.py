@@ -36,7 +36,7 @@ def _written(options: argparse.Namespace, progress: Progress, session: Session, 
     """Write the page, if one is asked for; return the answer with its path and the table of passes."""
     facts = answer.facts
     if options.output:
-        from fxlab.html_report import report as write
+        from fxlab.html_report.report import report as write
 
         with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
             write(session, path=options.output, title=getattr(options, "title", ""))
