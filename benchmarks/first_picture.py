@@ -1,7 +1,8 @@
 """A first picture in a fresh process: processor seconds from a loaded model to an SVG, imports included.
 
 People meet a viewer once for each kernel that they start, so each run is a new process. torchvista ends with
-its page, Model Explorer with the JSON that its page reads, made of a program of ``torch.export``.
+its page, Model Explorer with the JSON that its page reads, made of a program of ``torch.export``. fxlab's
+check of the graph follows while its picture is looked at. IPython is there, as in every kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TEXT = "{name: torch.ones(2, 12, dtype=torch.int64) for name in ('input_ids', '
 _TOOLS = {
     "fxlab": """
         import fxlab
-        assert "<svg" in fxlab.draw(fxlab.symbolic_trace(model, inputs)).svg
+        assert "<svg" in fxlab.inspect(model, inputs).svg
     """,
     "torchvista": """
         import contextlib, inspect, io
@@ -49,7 +50,7 @@ _PROGRAM = """
 from benchmarks.peers import let_torchvision_be_imported
 let_torchvision_be_imported()
 import contextlib, os, tempfile, time
-import torch
+import IPython, torch
 from transformers import {cls}, {config}
 os.chdir(tempfile.mkdtemp())
 torch.manual_seed(0)

@@ -76,7 +76,7 @@ def test_a_report_that_cannot_be_written_is_said_so(fxlab, tiny, tmp_path, monke
     def full(*_, **__):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("fxlab.html_report.report", full)
+    monkeypatch.setattr("fxlab.html_report.report.report", full)
     ended = fxlab("report", tiny, "-o", tmp_path / "report.html")
     assert ended.code == 2
     assert "No space left on device (-o)" in ended.err
