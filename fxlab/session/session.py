@@ -32,6 +32,7 @@ from fxlab.session.saving import saved_file
 from fxlab.session.session_lock import locked
 from fxlab.transformations import offered
 from fxlab.transformations.registry import Pass, as_pass
+from fxlab.validation.verdicts.sixteen_bits import with_proofs
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
@@ -239,7 +240,8 @@ class Session(PassStack):
     def explain(self, pass_: Pass | None = None) -> pd.DataFrame:
         """Tell which candidates a transformation changes, and why not the others, on the stage below it.
 
-        Left out, all on offer are explained, in a table with a column ``pass``.
+        Left out, all on offer are explained, in a table with a column ``pass``. Where a transformation is on,
+        the ``reason`` of an elementwise call tells how many numbers of sixteen bits give other bits.
         """
         if pass_ is None:
             return of_all([*self.passes], self.explain, failed_explanation)
@@ -248,8 +250,15 @@ class Session(PassStack):
         found = self._found(pass_)
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)
+        above = self._stack[: len(below) + 1]
+        is_on = len(above) > len(below) and above[-1][0] == found.name
+
+        def explained() -> pd.DataFrame:
+            table = found.explain(stages[below])
+            return with_proofs(table, stages[below], stages[above]) if is_on else table
+
         return self._comparisons.remembered(
-            "explain", below, lambda: found.explain(stages[below]), found.signature
+            "explain", above if is_on else below, explained, found.signature
         ).copy()
 
     @locked

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.first_use import pd
 from fxlab.base.units import counted, listed
 from fxlab.graphs.matching import match_nodes
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
@@ -45,6 +46,11 @@ class Chain:
         """Return all finite numbers of the dtype, in one row."""
         every = torch.arange(-(2**15), 2**15, dtype=torch.int16, device="cpu").view(self.dtype)
         return every[every.isfinite()].to(device)
+
+    def words(self, count: int) -> str:
+        """Say how many numbers give other bits."""
+        number = f"{count:,} give" if count else "none gives"
+        return f"of all finite numbers of {dtype_name(self.dtype)} {number} other bits"
 
     def differing(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return the numbers for which the two do not give the same bits, or the same ``NaN``.
@@ -83,8 +89,8 @@ class EveryNumber:
             yield f"{of}: {counted(count, 'call')} ({names}){rest}"
         for chain, numbers in self.others:
             some = ", ".join(f"{number:g}" for number in numbers[:_SHOWN].tolist())
-            of = f"of all finite numbers of {dtype_name(chain.dtype)} {len(numbers):,} give other bits"
-            yield f"{chain.name}: {of} ({some}{', ...' if len(numbers) > _SHOWN else ''})"
+            more = ", ..." if len(numbers) > _SHOWN else ""
+            yield f"{chain.name}: {chain.words(len(numbers))} ({some}{more})"
 
 
 def every_number(original: GraphModule, transformed: GraphModule) -> EveryNumber:
@@ -108,6 +114,17 @@ def every_number(original: GraphModule, transformed: GraphModule) -> EveryNumber
         else:
             proved.append(chain)
     return EveryNumber(tuple(proved), tuple(others), is_all and bool(proved) and not others)
+
+
+def with_proofs(table: pd.DataFrame, below: GraphModule, above: GraphModule) -> pd.DataFrame:
+    """Return an explanation whose reasons tell how many numbers give other bits after a change."""
+    every = every_number(below, above)
+    words = {chain.name: chain.words(0) for chain in every.proved}
+    words |= {chain.name: chain.words(len(numbers)) for chain, numbers in every.others}
+    rows = zip(table.index, table["matched"], table["reason"], strict=True)
+    return table.assign(
+        reason=[f"{why}; {words[name]}" if fits and name in words else why for name, fits, why in rows]
+    )
 
 
 def changed_chains(original: GraphModule, transformed: GraphModule) -> tuple[list[Chain], bool]:

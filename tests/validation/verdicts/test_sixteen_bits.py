@@ -49,6 +49,10 @@ def test_a_division_is_proved_for_all_numbers_or_those_that_differ_are_counted(d
         assert note.startswith(f"truediv: of all finite numbers of {name} {expected} give other bits (")
     else:
         assert note == f"proved for all finite numbers of {name}: 1 call (truediv), which is all that changed"
+    (reason,) = session.explain(DIVIDE)["reason"]
+    count = f"{expected} give" if expected else "none gives"
+    assert reason.endswith(f"a division by {divisor}; of all finite numbers of {name} {count} other bits")
+    assert "finite" not in session.revert().explain(DIVIDE)["reason"].item()
 
 
 def test_a_chain_of_calls_is_one_function():
