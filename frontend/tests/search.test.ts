@@ -6,7 +6,7 @@ import { Search } from "../src/viewer/search/search";
 
 const node = (name: string, target: string): Facts => ({
   ...{ name, op: "call_method", target, module: "", owner: "", classes: "" },
-  ...{ values: [], frames: [], inputs: [], marks: [], parameters: 0 },
+  ...{ values: [], frames: [], inputs: [], marks: [], parameters: 0, args: "" },
 });
 
 const searchIn = (nodes: Facts[], errors: (number | null)[] | null = null): Search =>
@@ -35,6 +35,14 @@ describe("results", () => {
       "my_norm",
       "other",
     ]);
+  });
+
+  it("are the nodes that are given an argument of a name", () => {
+    const search = searchIn(
+      ["input attn_mask", "input mask2", "input"].map((args, i) => ({ ...node(`n${i}`, "f"), args })),
+    );
+    expect(search.names("arg:attn_mask")).toEqual(["n0"]);
+    expect(search.names("arg:MASK")).toEqual(["n0", "n1"]);
   });
 
   it("are those of any alternative, and of numbers that are as large as asked for", () => {

@@ -334,9 +334,12 @@ class SourceFrame(TypedDict):
 Word: TypeAlias = tuple[str, float, bool]
 """A text, its width, and whether that is known: nothing may be squeezed into a guess."""
 FactRow: TypeAlias = tuple[
-    int, int, int, int, int, int, list[int], list[int], list[int], list[int], int
+    int, int, int, int, int, int, list[int], list[int], list[int], list[int], int, int
 ]  # fmt: skip
-"""Numbers of texts: name, op, target, module, owner, classes, values, frames, inputs, marks; elements."""
+"""Numbers of texts: name, op, target, module, owner, classes, values, frames, inputs, marks, and arguments.
+
+Before the last is the number of elements.
+"""
 WrittenLeaf: TypeAlias = tuple[str, *tuple[int, ...]]
 """A node that is drawn: its id, its facts, and those of the nodes that are drawn with it."""
 BoxKind: TypeAlias = Literal["op", "group", "repeat", "placeholder", "output", "chip", "cluster"]

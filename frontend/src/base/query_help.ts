@@ -12,6 +12,7 @@ export const FIELDS: readonly Field[] = [
   { field: "target", example: "target:linear", words: "called function or module" },
   { field: "module", example: "module:encoder.layer.0", words: "module path" },
   { field: "class", example: "class:Linear", words: "class of an enclosing or called module" },
+  { field: "arg", example: "arg:attn_mask", words: "given an argument of this name" },
   { field: "shape", example: "shape:2x12", words: "part of the result's shape; (2, 12) for all of it" },
   { field: "dtype", example: "dtype:float32", words: "of the result; f32 for short" },
   { field: "params", example: "params:>1e6", words: "elements of the parameters that it holds" },

@@ -1,5 +1,6 @@
 """Facts about every node and the code of stages, as tables in which equal values are written once."""
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping
 from itertools import count, groupby
@@ -9,6 +10,7 @@ from torch import fx, nn
 
 from fxlab.graphs.code_diff import CodeDiff
 from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code
+from fxlab.operators import operator_of
 from fxlab.operators.node_info import (
     class_name,
     class_names,
@@ -81,8 +83,8 @@ class Facts:
     """Writes facts about nodes; the page reads them in ``frontend/src/viewer/graphs/data.ts``.
 
     A row has the numbers of texts: name, op, target, module, class of the module, classes of all modules
-    around; then shape and dtype of each result, numbers of source frames, names of inputs, marks, and the
-    number of elements of its parameters.
+    around; then shape and dtype of each result, numbers of source frames, names of inputs, marks, the number
+    of elements of its parameters, and names of arguments.
     """
 
     def __init__(self) -> None:
@@ -106,6 +108,7 @@ class Facts:
             [text(other.name) for other in node.all_input_nodes],
             [text(mark) for mark in sorted(marks(node))],
             parameter_count(node, modules),
+            text(clip(" ".join(_names_of_arguments(node, called)), 1_000)),
         )
         return self.rows.number(row)
 
@@ -124,6 +127,20 @@ class Facts:
                 {"file": file, "line": line, "function": function, "code": code, "excerpt": lines}
             )
         return self._frame_numbers[key]
+
+
+def _names_of_arguments(node: fx.Node, called: nn.Module | None) -> list[str]:
+    """Return the names of the arguments that a node is given; a place has the name in the signature."""
+    if (operator := operator_of(node)) is not None:
+        places = [*operator.parameters]
+    else:
+        try:
+            function = node.target if called is None else called.forward
+            places = [*inspect.signature(function).parameters] if callable(function) else []
+        except (TypeError, ValueError):  # a function in C has none
+            places = []
+    given = [*zip(places, node.args, strict=False), *node.kwargs.items()]
+    return [name for name, value in given if value is not None]
 
 
 LONGEST_LINE = 10_000

@@ -42,6 +42,8 @@ export interface Facts {
   marks: string[];
   /** How many elements its parameters have. */
   parameters: number;
+  /** Names of the arguments that it is given. */
+  args: string;
 }
 
 /** All that has arrived. */
@@ -147,7 +149,7 @@ export class Data {
 
   private factsOf(row: FactRow): Facts {
     const { texts } = this;
-    const [name, op, target, module, owner, classes, values, frames, inputs, marks, parameters] = row;
+    const [name, op, target, module, owner, classes, values, frames, inputs, marks, parameters, args] = row;
     const results: Facts["values"] = [];
     for (let i = 0; i < values.length; i += 2)
       results.push({ shape: texts[values[i]!]!, dtype: texts[values[i + 1]!]! });
@@ -163,6 +165,7 @@ export class Data {
       inputs: inputs.map((number) => texts[number]!),
       marks: marks.map((number) => texts[number]!),
       parameters,
+      args: texts[args]!,
     };
   }
 }

@@ -169,6 +169,8 @@ export class Search {
         const { field } = term;
         return on(has, (node) => node[field]);
       }
+      case "arg":
+        return (i) => has(this.nodes[i]!.args.toLowerCase());
       case "target":
         return on(isPattern(term) ? has : part(withShortNames(value)), ({ target }) => target);
       case "class":
