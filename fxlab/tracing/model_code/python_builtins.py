@@ -82,7 +82,8 @@ def _texts_of(file: ModuleType) -> list[str]:
     held += [value for cls in classes for value in names_in(cls).values()]
     wrapped = staticmethod, classmethod
     functions = (value.__func__ if type(value) in wrapped else value for value in held)
-    codes = {f.__code__ for f in functions if is_a(f, FunctionType) and f.__module__ == file.__name__}
+    own = object.__getattribute__(file, "__dict__")  # which a wrapper from another file does not read
+    codes = {f.__code__ for f in functions if is_a(f, FunctionType) and f.__globals__ is own}
     names = {code.co_filename for code in codes} - {"<string>"}  # methods that dataclasses make
     names |= {str(file.__file__)} if getattr(file, "__file__", None) else set()
     texts = ["".join(linecache.getlines(name)) for name in sorted(names)]
