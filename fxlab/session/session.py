@@ -32,7 +32,6 @@ from fxlab.session.saving import saved_file
 from fxlab.session.session_lock import locked
 from fxlab.transformations import offered
 from fxlab.transformations.registry import Pass, as_pass
-from fxlab.validation.verdicts.sixteen_bits import with_proofs
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
@@ -255,7 +254,11 @@ class Session(PassStack):
 
         def explained() -> pd.DataFrame:
             table = found.explain(stages[below])
-            return with_proofs(table, stages[below], stages[above]) if is_on else table
+            if not is_on:
+                return table
+            from fxlab.validation.verdicts.sixteen_bits import with_proofs
+
+            return with_proofs(table, stages[below], stages[above])
 
         return self._comparisons.remembered(
             "explain", above if is_on else below, explained, found.signature

@@ -462,7 +462,7 @@ def test_what_can_be_asked_for_is_offered(page: Page) -> None:
     page.locator(".fxi-graph").first.focus()
     page.keyboard.press("/")
     search, options = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results [role=option]")
-    expect(options).to_have_count(17)
+    expect(options).to_have_count(18)
     expect(page.get_by_role("listbox", name="Fields")).to_be_visible()
     page.keyboard.press("Enter")
     expect(search).to_have_value("")
