@@ -19,8 +19,8 @@ def __getattr__(name: str) -> Any:
         return import_first(__name__, _HOMES[name], name)
     if name.startswith("_"):  # IPython, pickle and copy ask for these
         raise AttributeError(name)
-    homes = [each for each in sorted(_MODULES) if name in import_first(__name__, __name__, each).__all__]
-    moved = NOT_IN_FXLAB | ({name: f"Write fxlab.{homes[0]}.{name}."} if homes else {})
+    homes = ((name, each) for each in _MODULES if name in import_first(__name__, __name__, each).__all__)
+    moved = NOT_IN_FXLAB if name in NOT_IN_FXLAB else {n: f"Write fxlab.{home}.{n}." for n, home in homes}
     raise no_such_name("module 'fxlab'", name, __all__, moved)
 
 
