@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import fx
 
+import fxlab.validation as validation
 from fxlab.base.first_use import pd
 from fxlab.base.plugins import entry_points_of
 from fxlab.base.units import with_unit
@@ -23,11 +24,7 @@ from fxlab.models.state.module_tensors import tensors_of
 from fxlab.operators.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
 from fxlab.validation.cost.memory import last_reads
-from fxlab.validation.cost.profile import profile
 from fxlab.validation.cost.traced_flops import TracedFlops
-from fxlab.validation.nodes.compare_nodes import compare_nodes
-from fxlab.validation.tensor_values.node_values import statistics_by_node
-from fxlab.validation.tensor_values.statistics import Statistics
 
 GROUP = "fxlab.overlays"
 """The group of entry points by which packages add overlays."""
@@ -50,13 +47,15 @@ class Subject:
     @cached_property
     def profile(self) -> pd.DataFrame:
         """The cost of each node; measured once for all overlays."""
-        return profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
+        return validation.profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
 
     @cached_property
-    def statistics(self) -> dict[str, list[Statistics]]:
+    def statistics(self) -> dict[str, list[validation.Statistics]]:
         """Statistics of the tensors of each node, by its name; from one run for all overlays."""
         if self.inputs is None:
             raise ValueError("inputs: expected what the model is called with, got None.")
+        from fxlab.validation.tensor_values.node_values import statistics_by_node
+
         return statistics_by_node(self.graph_module, self.inputs)
 
     @cached_property
@@ -70,7 +69,7 @@ class Subject:
         if self.graph_module is self.original:
             names = [name for name, tensors in self.statistics.items() if tensors]
             return pd.DataFrame(0.0, index=names, columns=["accumulated", "introduced"])
-        return compare_nodes(self.original, self.graph_module, self.inputs)
+        return validation.compare_nodes(self.original, self.graph_module, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def _dtypes(subject: Subject) -> Mapping[Any, Any]:
     return {name: dtype for name, dtype in dtypes.items() if dtype is not None}
 
 
-def _largest(of_tensor: Callable[[Statistics], float]) -> Callable[[Subject], Mapping[Any, Any]]:
+def _largest(of_tensor: Callable[[validation.Statistics], float]) -> Callable[[Subject], Mapping[Any, Any]]:
     """Return a function that finds the largest number in the tensors of each node; NaN counts for none."""
 
     def measure(subject: Subject) -> Mapping[Any, Any]:

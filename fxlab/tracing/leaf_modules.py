@@ -41,7 +41,7 @@ class LeafModules:
 
     def require_known(self, model: nn.Module) -> None:
         """Raise ``ValueError`` unless a model has each of the paths."""
-        if unknown := self.paths - dict(model.named_modules()).keys():
+        if self.paths and (unknown := self.paths - dict(model.named_modules()).keys()):
             raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
 
     def is_leaf(self, module: nn.Module, path: str) -> bool:

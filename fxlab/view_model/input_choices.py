@@ -6,8 +6,6 @@ from typing import Any
 from fxlab.base.units import counted
 from fxlab.models.running.running import Inputs
 from fxlab.session import Session
-from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
-from fxlab.validation.outputs.input_variants import named_inputs
 from fxlab.values.tensors import tensor_leaves
 from fxlab.view_model.protocol import InputChoice, InputChoices
 from fxlab.view_model.wire import clip
@@ -54,6 +52,8 @@ def _batch(session: Session, number: int) -> Inputs:
         words = f"the data have {counted(len(batches), 'batch')}, from 0 on"
         raise ValueError(f"There is no batch {number}: {words}.")
     batch = batches[number]
+    from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
+
     check_batch(batch, number)
     return inputs_of_batch(session.original, batch)[0]
 
@@ -72,4 +72,6 @@ def _variants(session: Session) -> dict[str, Inputs]:
     tensors = tensor_leaves(inputs)
     if sum(tensor.numel() for tensor in tensors) > MOST_VARIED or any(tensor.is_meta for tensor in tensors):
         return {}
+    from fxlab.validation.outputs.input_variants import named_inputs
+
     return dict(list(named_inputs(session.original, inputs, True).items())[1:])

@@ -6,20 +6,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import fxlab.validation as validation
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted, percent, with_unit
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.parallel.collectives import exchanges_anything
-from fxlab.validation import (
-    Evaluation,
-    Status,
-    benchmark,
-    collectives,
-    compare_nodes,
-    compare_stages,
-    memory,
-    profile,
-)
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.protocol import Chart, Measured, Table
 from fxlab.view_model.session_state import stage_names
@@ -86,7 +77,7 @@ class Measurement:
 
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     """Return the contents of each stage and the changes of its pass."""
-    table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
+    table = validation.compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
         table = table.drop(columns="note")
@@ -106,8 +97,8 @@ def _titles(session: Session) -> list[str]:
 
 def _node_differences(session: Session) -> Made:
     compared = session.original, session.graph_module, session.inputs
-    judged = compare_nodes(*compared, judge=True)
-    wrong = judged[judged["status"] == Status.DIFFERENT]
+    judged = validation.compare_nodes(*compared, judge=True)
+    wrong = judged[judged["status"] == validation.Status.DIFFERENT]
     errors = ["accumulated", "introduced", "max_accumulated", "max_introduced"]
     table = judged[["status", *errors, "hidden", "original", "target", "shape"]]
     if wrong.empty:
@@ -125,7 +116,7 @@ def _graph_difference(session: Session) -> Made:
 
 
 def _node_cost(session: Session) -> Made:
-    table = profile(session.graph_module, session.inputs).sort_values("time", ascending=False)
+    table = validation.profile(session.graph_module, session.inputs).sort_values("time", ascending=False)
     slowest = table["share"].head(10)
     share = percent(float(slowest.sum()))
     words = f"The {len(slowest)} slowest of {len(table):,} nodes take {share} of the time."
@@ -134,19 +125,19 @@ def _node_cost(session: Session) -> Made:
 
 
 def _memory(session: Session) -> Made:
-    use = memory(session)
+    use = validation.memory(session)
     kinds = [kind for kind in MEMORY if use.table[kind].any()]
     table = use.table[["live", *kinds, "made", "freed", "module_path"]].rename(columns=MEMORY)
     words = f"The peak is {use}."
     if session.applied:
-        before = memory(session.original, session.inputs).peak
+        before = validation.memory(session.original, session.inputs).peak
         table.attrs[BEFORE] = before
         words += f" The original's is {with_unit(before, 'B')}."
     return table, words
 
 
 def _collectives(session: Session) -> Made:
-    table = collectives(session)
+    table = validation.collectives(session)
     exposed = table[table["exposed"]]
     words = f"{counted(len(table), 'collective')}, {with_unit(int(table['bytes'].sum()), 'B')}"
     if not len(exposed):
@@ -156,7 +147,7 @@ def _collectives(session: Session) -> Made:
 
 
 def _speed(session: Session) -> Made:
-    table = benchmark(session).table
+    table = validation.benchmark(session).table
     if len(table) == 1:
         return table, "No pass is on: this is the original's time."
     last = table.iloc[-1]
@@ -208,7 +199,7 @@ def _worst_batches(session: Session) -> Made:
     return pd.DataFrame(rows, columns=columns).set_index("batch"), words
 
 
-def _evaluation(session: Session) -> Evaluation:
+def _evaluation(session: Session) -> validation.Evaluation:
     """Return the known evaluation of the data, or judge the present model on it."""
     known = session._internals.evaluation
     return session.evaluate() if known is None or known.stopped else known

@@ -1,19 +1,23 @@
 """The values of a node as a page receives them: statistics, a histogram and a map of each tensor."""
 
+from __future__ import annotations
+
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 
 from fxlab.models.running.running import Inputs
 from fxlab.operators.node_info import dtype_name
-from fxlab.validation import NodeValues, TensorValue
-from fxlab.validation.tensor_values.slices import Slice
-from fxlab.validation.tensor_values.visited_run import FirstNonFinite, first_non_finite
 from fxlab.view_model.protocol import Cells, NodeValue, SmallCells, TensorMap, TensorStatistics, ValuePart
 from fxlab.view_model.wire import clip, to_json
+
+if TYPE_CHECKING:
+    from fxlab.validation import NodeValues, Slice, TensorValue
+    from fxlab.validation.tensor_values.visited_run import FirstNonFinite
 
 MOST_CELLS = 128
 """Of a map, in each direction: at most 87 KB, or twice that of numbers that float32 does not hold."""
@@ -177,6 +181,8 @@ def non_finite_origin(
     if inputs is None or not _has_non_finite(values):
         return None
     node = next(node for node in graph_module.graph.nodes if node.name == name)
+    from fxlab.validation.tensor_values.visited_run import first_non_finite
+
     return first_non_finite(graph_module, node, inputs)
 
 

@@ -133,7 +133,7 @@ def _pass_state(
     explained: pd.DataFrame | str | None,
     kinds_below: Callable[[], Mapping[str, str]],
 ) -> Pass:
-    frame = explained if isinstance(explained, pd.DataFrame) else None
+    frame = None if isinstance(explained, str) else explained
     matched = refused = None
     excluded = {node for candidate in session._internals.excluded(p) for node in candidate}
     groups: list[protocol.Reason] = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import fxlab.validation as validation
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted, listed, with_unit
-from fxlab.validation import Status, Verdict
 from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.pattern_picture import PatternPicture
 from fxlab.view_model.protocol import Cell, Chart, Column, ColumnKind, Outputs, Table
@@ -69,7 +69,7 @@ def table_state(frame: pd.DataFrame, index_title: str) -> Table:
     return {"columns": columns, "rows": rows, "total": len(frame)}
 
 
-def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
+def output_state(frame: pd.DataFrame, verdict: validation.Verdict | None) -> Outputs:
     """Describe a table of output differences, in the words of the verdict as far as there is one."""
     frame = frame.drop(columns="allclose")
     if verdict is not None:
@@ -87,12 +87,12 @@ def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
     }
 
 
-def agrees(verdict: Verdict) -> bool | None:
+def agrees(verdict: validation.Verdict) -> bool | None:
     """Tell whether a verdict agrees; ``None`` where nothing could be compared."""
-    return None if verdict.status is Status.NOTHING_COMPARED else verdict.agrees
+    return None if verdict.status is validation.Status.NOTHING_COMPARED else verdict.agrees
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: validation.Verdict) -> str:
     """Return a verdict as a sentence, and what was compared."""
     status, _, reason = str(verdict).partition(": ")
     compared = f", compared in {listed(verdict.outputs)} ({counted(verdict.compared, 'element')})"

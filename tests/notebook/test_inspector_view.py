@@ -310,9 +310,9 @@ def test_both_stages_are_coloured_each_by_its_own_values(beside: Page):
 
 def test_a_stage_is_measured_once(beside: Page, monkeypatch: pytest.MonkeyPatch):
     measured = []
-    profile = fxlab.overlays.sources.profile
+    profile = fxlab.validation.profile
     monkeypatch.setattr(
-        "fxlab.overlays.sources.profile",
+        "fxlab.validation.profile",
         lambda gm, *rest, **options: measured.append(gm) or profile(gm, *rest, **options),
     )
     stages = beside.inspector.session.stages

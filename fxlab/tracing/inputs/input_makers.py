@@ -195,14 +195,6 @@ class InputMaker:
         height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
         return self.floats(self.channels(), int(height), int(width))
 
-    def image_sizes(self) -> torch.Tensor:
-        """Return the height and width that each image had."""
-        return torch.tensor([self.image().shape[-2:]] * self.batch_size)
-
-    def tiles(self) -> torch.Tensor:
-        """Return each image as a small one, and a few parts of it."""
-        return torch.stack([self.image() for _ in range(3)], 1)
-
     def images_in_tiles(self) -> torch.Tensor:
         """Return one image for each prompt of a batch, which has one tile and room for more."""
         return torch.stack([self.image() for _ in range(self.number("max_num_tiles", default=1))], 1)[:, None]
@@ -211,10 +203,6 @@ class InputMaker:
         """Return a mask of the first of the tiles of each image."""
         tiles = torch.arange(self.number("max_num_tiles", default=1)) == 0
         return tiles.long().repeat(self.batch_size, *shape, 1)
-
-    def images_of_prompts(self) -> torch.Tensor:
-        """Return one image for each prompt of a batch."""
-        return self.image()[:, None]
 
     def image_places(self) -> torch.Tensor:
         """Return a mask of the tokens that stand for an image."""
@@ -256,10 +244,6 @@ class InputMaker:
         """Return the patches of all images side by side, as one image that is one patch high."""
         return self.flat(1, self.channels(), self.patch(), self.batch_size * GRID * GRID * self.patch())
 
-    def square_patches(self) -> torch.Tensor:
-        """Return the patches of all images in one row, each of them as an image."""
-        return self.flat(self.batch_size * GRID * GRID, self.channels(), self.patch(), self.patch())
-
     def merged_patches(self) -> torch.Tensor:
         """Return squares of several patches each, with the channels last."""
         size = self.patch() * self.number("spatial_merge_size", default=1)
@@ -287,10 +271,6 @@ class InputMaker:
         # Whisper and its kin: two convolutions halve the time axis to the number of positions.
         return 2 * int(positions) if positions and self.setting("num_mel_bins") else FRAMES
 
-    def whole_spectrogram(self) -> torch.Tensor | None:
-        """Return a spectrogram of the one length that a model has positions for."""
-        return None if self.frames() == FRAMES else self.floats(self.bins(), self.frames())
-
     def stacked_frames(self, count: int) -> torch.Tensor:
         """Return a spectrogram that has several steps in one."""
         return self.floats(FRAMES, self.bins() * count)
@@ -303,10 +283,6 @@ class InputMaker:
         """Return a waveform that can be cut into patches."""
         patches = self.setting("patch_sizes")
         return None if patches is None else self.floats(_rounded(SAMPLES, math.prod(patches)))
-
-    def frames_of_sound(self) -> torch.Tensor:
-        """Return the hidden states of sound, time last."""
-        return self.floats(self.width(), FRAMES)
 
     def latents(self, name: str) -> torch.Tensor:
         """Return the latents that a decoder of sound starts from."""

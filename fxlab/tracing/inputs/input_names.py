@@ -12,7 +12,8 @@ Make = Callable[[InputMaker], torch.Tensor | None]
 """Makes an input; nothing if the configuration says that it is of another shape."""
 
 _SPECTROGRAMS: tuple[Make, ...] = (
-    InputMaker.whole_spectrogram,
+    # Of the one length that a model has positions for.
+    lambda maker: None if maker.frames() == FRAMES else maker.floats(maker.bins(), maker.frames()),
     lambda maker: maker.floats(FRAMES, maker.bins()),
     lambda maker: maker.floats(maker.bins(), FRAMES),
     InputMaker.even_frames,
@@ -27,7 +28,7 @@ _EMBEDDINGS: tuple[Make, ...] = (lambda maker: maker.floats(maker.length(), make
 _PATCHES: tuple[Make, ...] = (
     lambda maker: maker.patches(maker.number("temporal_patch_size", "patch_temporal", default=1)),
     lambda maker: maker.patches(2),
-    InputMaker.square_patches,
+    lambda maker: maker.flat(maker.batch_size * GRID * GRID, maker.channels(), maker.patch(), maker.patch()),
     InputMaker.merged_patches,
 )
 
@@ -53,13 +54,13 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "pixel_values": (
         InputMaker.image,
         InputMaker.video,
-        InputMaker.images_of_prompts,
-        InputMaker.tiles,
+        lambda maker: maker.image()[:, None],  # one for each prompt
+        lambda maker: torch.stack([maker.image() for _ in range(3)], 1),  # a small one, and parts of it
         InputMaker.patches_beside_padding,
     ),
     "high_res_pixel_values": (lambda maker: maker.image("high_res_vision_config"),),
     "pixel_values_videos": (InputMaker.video,),
-    "image_sizes": (InputMaker.image_sizes,),
+    "image_sizes": (lambda maker: torch.tensor([maker.image().shape[-2:]] * maker.batch_size),),
     "images_per_sample": (lambda maker: 2 * maker.ones(1)[:, 0],),
     # The sizes of images in tiles: one each.
     "aspect_ratio_ids": (lambda maker: maker.ones(1),),
@@ -67,7 +68,12 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "cross_attention_mask": (lambda maker: maker.first_tile(maker.length(), 1),),
     "prompt_pixel_values": (InputMaker.upper_half,),
     "prompt_masks": (InputMaker.upper_half,),
-    "hidden_states": (*_PATCHES[:2], InputMaker.frames_of_sound, lambda maker: maker.floats(1, SAMPLES)),
+    "hidden_states": (
+        *_PATCHES[:2],
+        # Those of sound, time last; a waveform.
+        lambda maker: maker.floats(maker.width(), FRAMES),
+        lambda maker: maker.floats(1, SAMPLES),
+    ),
     "grid_thw": (InputMaker.grid,),
     "image_grid_thw": (InputMaker.grid,),
     "video_grid_thw": (InputMaker.grid,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -22,17 +22,18 @@ from fxlab.values.nested import REFUSAL
 class ModeReads:
     """Notes reads of ``training``, which a graph does not repeat when it runs.
 
-    ``place``: returns ``file:line`` of the model's code that is running. ``places``: the line of the first
-    read, by the path of the module. ``modes``: whether each module is in training mode when the run begins.
-    ``gives_numbers``: whether one of these reads gives another number in the other mode.
+    ``paths``: those of the modules. ``place``: returns ``file:line`` of the model's code that is running.
+    ``places``: the line of the first read, by the path of the module. ``modes``: whether each module is in
+    training mode when the run begins. ``gives_numbers``: whether one of these reads gives another number in
+    the other mode.
     """
 
-    def __init__(self, model: nn.Module, place: Callable[[], str]) -> None:
-        self.modes = {path: vars(m).get("training", True) for path, m in model.named_modules()}
+    def __init__(self, paths: Mapping[nn.Module, str], place: Callable[[], str]) -> None:
+        self.modes = {path: vars(module).get("training", True) for module, path in paths.items()}
         self.places: dict[str, str] = {}
         self.gives_numbers = False
         self._place = place
-        self._paths = {module: path for path, module in model.named_modules()}
+        self._paths = paths
         self._is_ignored = False
         self._stand_for: nn.Module | None = None
         self._written: set[nn.Module] = set()
@@ -87,7 +88,7 @@ class ModeReads:
 
     def end(self) -> None:
         """Release the model."""
-        self._paths.clear()
+        self._paths = {}
         self._written.clear()
 
     def _note(self, module: nn.Module, reader: FrameType) -> None:

@@ -26,7 +26,7 @@ from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, whe
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
-from fxlab.tracing.recording.torch_calls import Call, as_call
+from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.condition_text import size_text_in
 from fxlab.tracing.shapes.fake_state import Originals
@@ -70,11 +70,12 @@ class Recording:
     if this one ends as soon as it records a different one. The graph is to be compared only then.
 
     ``graph``: the recorded calls. ``constants``: tensors that are neither inputs nor parameters, by the name
-    that ``get_attr`` nodes know them by. ``findings``: constants, and facts that hold for the data of the run
-    only. ``scopes``: the path and class of each module that is running, outermost first. ``bodies``: the
-    functions that are being mapped, or are a branch, outermost first. ``branches``: the graphs of branches,
-    by the name that ``get_attr`` nodes know them by. ``impure``: nodes that are kept although nothing uses
-    their results. ``asked``: questions of the calls of nodes about sizes. Those that raise for some of them
+    that ``get_attr`` nodes know them by. ``paths``: the path of each module. ``findings``: constants, and
+    facts that hold for the data of the run only. ``scopes``: the path and class of each module that is
+    running, outermost first. ``bodies``: the functions that are being mapped, or are a branch, outermost
+    first. ``branches``: the graphs of branches, by the name that ``get_attr`` nodes know them by.
+    ``impure``: nodes that are kept although nothing uses their results.
+    ``asked``: questions of the calls of nodes about sizes. Those that raise for some of them
     are kept as well. ``latest``: the call that was recorded last. ``outside``: the frame that called the
     model. ``nodes``: the node that gives a tensor; with the path to the tensor, if it is a part of the node's
     result. ``symbols``: the node that gives a number; with the dimension, if it is a size of the node's
@@ -107,9 +108,9 @@ class Recording:
         self._originals, self._made = originals, made
         self._expected, self._is_trial = expected or {}, expected is not None
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
-        self._paths = {module: path for path, module in model.named_modules()}
+        self.paths = {module: path for path, module in model.named_modules()}
         self._taken = dict.fromkeys(
-            n.partition(".")[0] for n in (*self._names.values(), *self._paths.values())
+            n.partition(".")[0] for n in (*self._names.values(), *self.paths.values())
         )
         self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
@@ -128,7 +129,7 @@ class Recording:
         if self.bodies:
             arguments = torch.fx.map_arg(arguments, self.brought_here)
         node = self.latest = self.here.create_node(call.op, call.target, *arguments)
-        if self._expected.get(node.name, called := _called(node)) != called:
+        if self._is_trial and self._expected.get(node.name, called := _called(node)) != called:
             raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
         if written or impure or draws_random_numbers(node) or exchanges(node):
@@ -140,12 +141,12 @@ class Recording:
         self.bind(result, node, ())
         return result
 
-    def end_if_new(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def end_if_new(self, call: Call) -> None:
         """Raise before a call is made, in a run that ends with another one: it draws as none there does.
 
         This is what training differs in most often, and it takes torch long on fake tensors.
         """
-        if self._is_trial and _draws(call := as_call(func, args, kwargs)):
+        if self._is_trial and _draws(call):
             same = (call.op, call.target)
             known = (each for each in self._expected.values() if isinstance(each, tuple) and each[:2] == same)
             if not any(_draws(Call(*each)) for each in known):
@@ -363,7 +364,7 @@ class Recording:
 
     def module_node(self, module: nn.Module) -> Node:
         """Return a ``get_attr`` node of a module that is itself an argument of a call."""
-        node = self._get_attr(self._paths[module])
+        node = self._get_attr(self.paths[module])
         self.describe_place(node)
         return node
 
@@ -454,7 +455,7 @@ class Recording:
     def end(self) -> list[weakref.ref[torch.Tensor]]:
         """Release the state that only a run needs; return weak references to the tensors of the run."""
         del self.outside  # its frame holds the results
-        self._paths.clear()
+        self.paths = {}
         self._originals = Originals()
         return [*map(weakref.ref, self.nodes)]
 

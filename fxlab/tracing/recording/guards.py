@@ -29,7 +29,7 @@ from fxlab.tracing.recording.opaque.opaque_calls import (
 )
 from fxlab.tracing.recording.raised_errors import Raises
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import Call, as_call, name_of
+from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
@@ -157,29 +157,24 @@ class Conditions:
         check = self._graph.call_function(RequireParts(name, parts), (node,))
         self._assert(check, f"{REFUSAL} the parts of {name} only")
 
-    def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
-        """Make the graph check that it reads the same out of a tensor."""
-        name = name_of(func)
+    def hold_read(self, call: Call, name: str, result: Any) -> None:
+        """Make the graph check that a call reads the same out of a tensor."""
         if not isinstance(result, _NUMBERS):
-            self._hold_data(name, (args, kwargs), result)
-            return
-        read = (
-            self._graph.call_function(NUMBER_OF[name], (self._recording.node_of(args[0]),))
-            if name in NUMBER_OF
-            else self._same_call(func, args, kwargs)
-        )
-        self._hold_number(name, read, result)
+            self._hold_data(name, call, result)
+        elif name in NUMBER_OF:
+            read = self._graph.call_function(NUMBER_OF[name], (self._recording.node_of(call.args[0]),))
+            self._hold_number(name, read, result)
+        else:
+            self._hold_number(name, self._same_call(call), result)
 
-    def hold_told(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any, by_shapes: Any
-    ) -> None:
+    def hold_told(self, call: Call, name: str, result: Any, by_shapes: Any) -> None:
         """Make the graph check an answer that a call gives to Python, unless it follows from shapes."""
         if isinstance(result, _WITHOUT_DATA) or is_told_by_shapes(result, by_shapes):
             return
-        if _is_of_numbers(result) and name_of(func) not in TEXT_READS:
-            self._hold_number(name_of(func), self._same_call(func, args, kwargs), result)
+        if _is_of_numbers(result) and name not in TEXT_READS:
+            self._hold_number(name, self._same_call(call), result)
         else:
-            self._hold_data(name_of(func), (args, kwargs), result)
+            self._hold_data(name, call, result)
 
     def hold_given(self, name: str, result: Any, by_shapes: Any) -> None:
         """Make the graph check the properties of the latest result that do not follow from shapes.
@@ -192,7 +187,10 @@ class Conditions:
         if is_told_by_shapes(value, by_shapes) or isinstance(value, _WITHOUT_DATA):
             return
         if isinstance(value, torch.Tensor):
-            self._hold_shape(name, value)
+            shape = tuple(value.shape)
+            actual = self._graph.call_function(getattr, (self._recording.node_of(value), "shape"))
+            self._recording.note(Found.SHAPE_READ, name, shape=shape)
+            self._hold_equal(actual, shape, f"{name} of shape {shape} only")
         elif isinstance(value, list | tuple | Mapping):
             is_alike = isinstance(by_shapes, list | tuple | Mapping) and len(by_shapes) == len(value)
             if not is_alike:
@@ -207,26 +205,18 @@ class Conditions:
             raise Obstacle.UNUSUAL_RESULT(called=name, type=type(value).__name__)
 
     def _hold_number(self, name: str, read: Node, result: Any) -> None:
-        held, place = f"{result!r:.60} only", where(self._recording.frames())
-        self._recording.describe_place(read)
         self._recording.note(Found.VALUE_READ, name, value=result)
-        message = f"{REFUSAL} {name} giving {held}{_at(place)}"
-        if result != result:  # NaN, which is not equal to itself
-            self._require(operator.ne, read, read, message)
-        else:
-            self._require(operator.eq, read, result, message)
+        self._hold_equal(read, result, f"{name} giving {result!r:.60} only")
 
-    def _hold_data(self, name: str, values: Any, result: Any) -> None:
+    def _hold_data(self, name: str, call: Call, result: Any) -> None:
         """Make the graph check that tensors have the data that they had, all of which was handed out."""
-        held, place = f"{result!r:.60} only", where(self._recording.frames())
         self._recording.note(Found.VALUE_READ, name, value=result)
-        for _, tensor in tensors_inside(values):
+        for _, tensor in tensors_inside((call.args, dict(call.kwargs))):
             data = tensor.detach().clone()
             self._handed_out.append((tensor, tensor._version, data))
             constant = self._recording.constant_node(data)
-            read = self._graph.call_function(SameData(), (self._recording.node_of(tensor), constant))
-            self._recording.describe_place(read)
-            self._assert(read, f"{REFUSAL} {name} giving {held}{_at(place)}")
+            same = self._graph.call_function(SameData(), (self._recording.node_of(tensor), constant))
+            self._hold(same, f"{name} giving {result!r:.60} only")
 
     def require_unwritten(self) -> None:
         """Raise :class:`TraceError` if code outside torch has written into memory that was handed out."""
@@ -235,50 +225,36 @@ class Conditions:
             if tensor._version == version and not SameData()(tensor, data):
                 raise Obstacle.WRITTEN_UNSEEN()
 
-    def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+    def hold_layout(self, call: Call, name: str, result: Any) -> None:
         """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
-        read, place = self._same_call(func, args, kwargs), where(self._recording.frames())
-        name = str(read.args[1]) if read.target is getattr else name_of(func)
-        self._recording.describe_place(read)
+        name = str(call.args[1]) if call.target is getattr else name
         self._recording.note(Found.LAYOUT_READ, name)
         expected = self._recording.argument(result)
-        message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
-        self._require(operator.eq, read, expected, message)
+        self._hold_equal(
+            self._same_call(call), expected, f"tensors that lie in memory as they did ({name} is read)"
+        )
 
-    def hold_gradient_read(
-        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], result: Any
-    ) -> None:
+    def hold_gradient_read(self, call: Call, name: str, result: Any) -> None:
         """Make the graph check an answer about a tensor's gradients: a flag, or if there is a history."""
-        read, value, place = self._same_call(func, args, {}), result, where(self._recording.frames())
+        read, value = self._same_call(call), result
         if not isinstance(result, bool):
             read, value = self._graph.call_function(operator.is_, (read, None)), result is None
             name = f"{name} is None"
-        self._recording.describe_place(read)
         self._recording.note(Found.GRADIENT_READ, name, value=value)
-        self._require(operator.eq, read, value, f"{REFUSAL} {name} being {value} only (read at {place})")
+        self._hold_equal(read, value, f"{name} being {value} only")
 
-    def _same_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Node:
-        call = as_call(func, args, kwargs)
+    def _same_call(self, call: Call) -> Node:
         arguments = self._recording.argument((call.args, dict(call.kwargs)))
         return self._graph.create_node(call.op, call.target, *arguments)
-
-    def _hold_shape(self, name: str, tensor: torch.Tensor) -> None:
-        """Make the graph check the shape of a real tensor that depends on data, as Python may read it."""
-        shape, place = tuple(tensor.shape), where(self._recording.frames())
-        self._recording.note(Found.SHAPE_READ, name, shape=shape)
-        actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
-        self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only{_at(place)}")
 
     def hold_error(self, call: Call, name: str, error: Exception) -> None:
         """Make the graph check that a call raises again, after which the model has gone on."""
         if self._recording.bodies or call.op == "call_module":
             raise Obstacle.CAUGHT_ERROR(called=name)
-        raised, place = type(error).__name__, where(self._recording.frames())
-        arguments = self._recording.argument((call.args, dict(call.kwargs)))
-        node = self._graph.call_function(Raises(call.op, call.target, type(error)), *arguments)
-        self._recording.describe_place(node)
+        raises, raised = Raises(call.op, call.target, type(error)), type(error).__name__
+        node = self._same_call(Call("call_function", raises, call.args, call.kwargs))
         self._recording.note(Found.ERROR_CAUGHT, name, error=raised)
-        self._assert(node, f"{REFUSAL} {name} raising {raised} only{_at(place)}")
+        self._hold(node, f"{name} raising {raised} only")
 
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""
@@ -287,8 +263,21 @@ class Conditions:
                 self._hold_count(name, node, tensors)
 
     def _hold_count(self, name: str, node: Node, values: Any) -> None:
-        message = f"{REFUSAL} {name} giving {len(values)} tensors only{_at(where(self._recording.frames()))}"
-        self._require(operator.eq, self._graph.call_function(len, (node,)), len(values), message)
+        count = self._graph.call_function(len, (node,))
+        self._hold_equal(count, len(values), f"{name} giving {len(values)} tensors only")
+
+    def _hold_equal(self, read: Node, value: Any, words: str) -> None:
+        self._recording.describe_place(read)
+        same = operator.eq
+        if value != value:  # NaN
+            same, value = operator.ne, read
+        self._hold(self._graph.call_function(same, (read, value)), words)
+
+    def _hold(self, condition: Node, words: str) -> None:
+        """Make the graph check, at this line of the model, what its Python has read there."""
+        self._recording.describe_place(condition)
+        place = where(self._recording.frames())
+        self._assert(condition, f"{REFUSAL} {words}{f' (at {place})' if place else ''}")
 
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
         """Make the graph check that its latest call gives tensors of the shapes that it reads.
@@ -340,11 +329,6 @@ class Conditions:
             known.add(node)
         with self._graph.inserting_before(node):
             yield
-
-
-def _at(place: str) -> str:
-    """Write a line of the model in brackets; nothing where no line of it is running."""
-    return f" (at {place})" if place else ""
 
 
 _NUMBERS = (bool, int, float, complex, str, bytes)

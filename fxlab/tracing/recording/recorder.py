@@ -47,11 +47,12 @@ from fxlab.tracing.recording.handlers.reads import (
     read_address,
     read_one_number,
     read_state,
+    refuse_backward,
 )
-from fxlab.tracing.recording.handlers.refusals import derivatives_refused, refuse_backward
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
+    derivatives_refused,
     derivatives_seen,
     flex_attention_seen,
     saved_tensors_seen,
@@ -59,7 +60,6 @@ from fxlab.tracing.recording.handlers.transforms import (
 )
 from fxlab.tracing.recording.input_changes import changed_inputs
 from fxlab.tracing.recording.run import RecordingState
-from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
@@ -108,7 +108,7 @@ class Recorder(TorchFunctionMode):
             try:
                 return _answer(run, call)
             except Exception as error:
-                run.errors.notice(as_call(func, args, call.kwargs), call.name, error)
+                run.errors.notice(call.node, call.name, error)
                 raise
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -143,7 +143,7 @@ class RecordingState:
         # The graph of a run that is to fail is only looked at.
         hold = self.conditions.hold_error if rung.on_failure is None else lambda *_: None
         self.errors = RaisedErrors(hold, on_fakes=real is None)
-        self.mode_reads = ModeReads(self.model, lambda: where(self.recording.frames()))
+        self.mode_reads = ModeReads(self.recording.paths, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(self.model, self.is_seen)
         self.outside_reads = OutsideReads(files_of(self.model), self.is_seen)
         self.is_paused = False
@@ -195,16 +195,13 @@ class RecordingState:
     def _is_written(self, tensor: torch.Tensor) -> bool:
         return _with_data(tensor) != self._versions.get(id(tensor)) or _memory_of(tensor) in self._written
 
-    def notice_writes(
-        self, before: list[int], args: Any, kwargs: Mapping[str, Any], known: Sequence[Any] = ()
-    ) -> bool:
-        """Tell whether a call has written into its arguments, whose versions before it are given.
+    def notice_writes(self, before: Versions, known: Sequence[Any] = ()) -> bool:
+        """Tell whether a call has written into its tensors, whose versions before it are given.
 
         A tensor in the memory of a parameter may have a version of its own, as ``.data`` has. ``known``: the
         arguments that the call is known to write, whether or not a version tells.
         """
-        tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
-        written = [t for t, version in zip(tensors, before, strict=True) if version_of(t) != version]
+        written = [tensor for tensor, version in before if version_of(tensor) != version]
         written += [tensor for _, tensor in tensors_inside(list(known))]
         self._written.update(map(_memory_of, written))
         return bool(written)
@@ -292,13 +289,13 @@ class RecordingState:
         Results of torch's modules have the shapes that follow from their inputs.
         """
         with self.unseen():
-            versions = versions_of(call.args, call.kwargs)
+            before = versions_of(t for _, t in tensors_inside((call.args, dict(call.kwargs))))
             try:
                 result = run()
             except Exception as error:
                 self.errors.notice(call, name_of(call.target) or str(call.target), error)
                 raise
-            written = self.notice_writes(versions, call.args, call.kwargs)
+            written = self.notice_writes(before)
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:
@@ -306,9 +303,13 @@ class RecordingState:
         return result
 
 
-def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
-    """Return how often each tensor among the arguments of a call has been written."""
-    return [version_of(tensor) for _, tensor in tensors_inside((args, dict(kwargs)))]
+Versions: TypeAlias = list[tuple[torch.Tensor, int]]
+"""Tensors, and how often each has been written."""
+
+
+def versions_of(tensors: Iterable[torch.Tensor]) -> Versions:
+    """Return how often each tensor has been written."""
+    return [(tensor, version_of(tensor)) for tensor in tensors]
 
 
 def version_of(tensor: torch.Tensor) -> int:

@@ -41,7 +41,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds: int = 5) -> pd.DataFrame:
+def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":
     """Measure the costs of each node of a graph: time, operations and memory.
 
     The graph is run node by node without gradients: once to count, which warms up as well, and ``rounds``

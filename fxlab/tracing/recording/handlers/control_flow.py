@@ -15,7 +15,7 @@ from fxlab.base.torch_private import HigherOrderOperator, pytree
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import OperatorBody
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import RecordingState, versions_of
+from fxlab.tracing.recording.run import RecordingState, version_of
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
@@ -198,7 +198,7 @@ class _Bodies:
         with run.unseen():
             fresh = [self._like(argument) for argument in arguments]
             tensors = *recording.nodes, *(value for value in fresh if isinstance(value, torch.Tensor))
-            before = [(weakref.ref(t), versions_of((t,), {})) for t in tensors]
+            before = [(weakref.ref(t), version_of(t)) for t in tensors]
         for name, function in functions.items():
             is_condition = name == _CONDITION
             given = bodies[0].given if bodies else []
@@ -211,7 +211,7 @@ class _Bodies:
                 recording.bodies.pop()
                 recording.forget_symbols_of(body.graph)
             with run.unseen():
-                if any((t := known()) is not None and v != versions_of((t,), {}) for known, v in before):
+                if any((t := known()) is not None and v != version_of(t) for known, v in before):
                     raise self.refused("writes into a tensor that it has not made")
             self.results.append(result)
             self.structures.append(structure)

@@ -12,7 +12,6 @@ from fxlab.base.exchanged import patched_functions
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import RecordingState
-from fxlab.tracing.recording.torch_calls import as_call, name_of
 from fxlab.tracing.shapes.uncounted_lists import (
     ListOfUnknownLength,
     is_unread,
@@ -26,13 +25,11 @@ from fxlab.values.nested import Path
 
 def hand_on_uncounted(run: RecordingState, call: TorchCall) -> Any:
     """Record a call that takes or returns a list whose length is unknown during tracing."""
-    result = _uncounted(run, call.func, call.args, call.kwargs)
+    result = _uncounted(run, call) if call.name in ("tolist", "split", "cat") else None
     return PASSED_ON if result is None else result
 
 
-def _uncounted(
-    run: RecordingState, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
+def _uncounted(run: RecordingState, call: TorchCall) -> Any:
     def count(size: Any) -> bool:
         if isinstance(size, ListOfUnknownLength):
             size.read()
@@ -42,11 +39,11 @@ def _uncounted(
         return not run.is_paused
 
     with run.unseen():
-        result = uncounted_result(name_of(func), args, kwargs, count)
+        result = uncounted_result(call.name, call.args, call.kwargs, count)
     if result is None:
         return None
     items = items_of(result) if isinstance(result, ListOfUnknownLength) else result
-    run.recorded(as_call(func, args, kwargs), items, False)
+    run.recorded(call.node, items, False)
     if isinstance(result, ListOfUnknownLength):
         result.node = run.recording.latest
     return result
@@ -87,7 +84,7 @@ def join_uncounted(run: RecordingState, call: TorchCall) -> Any:
         result = run.whole.joined(call.func, items_of(parts), dim, adds_dimension=call.name == "stack")
         if result is None:
             return PASSED_ON
-        result = run.recorded(as_call(call.func, call.args, call.kwargs), result, False)
+        result = run.recorded(call.node, result, False)
         run.conditions.hold_result(call.name, result, known)
     return result
 
@@ -99,7 +96,7 @@ def lists_seen(run: RecordingState) -> Iterator[None]:
     def call_tolist(tolist: Callable[..., Any], tensor: FakeTensor) -> Any:
         is_seen = run.is_seen() and not run.recording.bodies
         run.reads_shapes |= is_seen
-        result = _uncounted(run, torch.Tensor.tolist, (tensor,), {}) if is_seen else None
+        result = _uncounted(run, TorchCall(torch.Tensor.tolist, (tensor,), {})) if is_seen else None
         return tolist(tensor) if result is None else result
 
     with patched_functions(FakeTensor, {"tolist": lambda tolist: lambda tensor: call_tolist(tolist, tensor)}):

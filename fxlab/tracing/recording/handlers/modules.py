@@ -24,7 +24,7 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 @contextmanager
 def modules_seen(run: RecordingState) -> Iterator[None]:
     """Intercept calls of modules, which torch hides from modes."""
-    paths = {module: path for path, module in run.model.named_modules()}
+    paths = run.recording.paths
     hooks = {module: hooks_of(module) for module in paths}
 
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:

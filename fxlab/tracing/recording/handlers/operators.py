@@ -23,7 +23,6 @@ from fxlab.tracing.recording.torch_calls import (
     LEAF_MAKERS,
     RAISE_ON_DATA,
     Call,
-    as_call,
     may_drop_dimensions,
     name_of,
     size_that_is_parted,
@@ -51,29 +50,26 @@ class _Made:
     asked: tuple[int, int, int]
     """The count of questions about sizes before the call."""
 
-    @property
-    def node(self) -> Call:
-        return as_call(self.call.func, self.call.args, self.call.kwargs)
-
 
 def make_and_record(run: RecordingState, call: TorchCall) -> Any:
     """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
     args = with_numbers_for_sizes(call.func, args, run.number_in)
     parted = expression_of(size_that_is_parted(call.func, args, kwargs))
-    run.recording.end_if_new(call.func, args, kwargs)
-    made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
+    call = TorchCall(call.func, args, kwargs, call.is_told)
+    run.recording.end_if_new(call.node)
+    made = _made(run, call)
     if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
-        run.conditions.hold_read(call.func, args, kwargs, made.result)
+        run.conditions.hold_read(call.node, call.name, made.result)
     if is_handle(made.result):
         raise Obstacle.COLLECTIVE_GOES_ON(called=call.name, where=where_asked())
     if call.is_told:
-        _note_told(run, made.call, made.result)
+        _note_told(run, call, made.result)
     if not made.written and not _gives_new_values(made.result, run.recording.symbols):
         _hold_told(run, made)
         return made.result
     if call.name in LEAF_MAKERS:
-        return run.recorded(made.node, made.result, False, True)
+        return run.recorded(call.node, made.result, False, True)
     return _recorded(run, made, parted)
 
 
@@ -84,30 +80,30 @@ def require_of_data(run: RecordingState, call: TorchCall) -> Any:
     condition = call.args[0] if call.args else call.kwargs["condition"]
     if not isinstance(condition, torch.Tensor) or run.recording.is_state(condition):
         return PASSED_ON
-    _record_requirement(run, as_call(call.func, call.args, call.kwargs))
+    _record_requirement(run, call.node)
     return None
 
 
 def _made(run: RecordingState, call: TorchCall) -> _Made:
-    versions = versions_of(call.args, call.kwargs)
+    before = versions_of(call.tensors)
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
     indexes = call.name in ("__getitem__", "__setitem__") and run.real is None and not run.fakes.has_data
     args = with_any_index(call.args) if indexes and not run.recording.bodies else call.args
     result = run.computed(call.func, args, call.kwargs)
     known = written_by(call.func, call.args, call.kwargs)
-    written = run.notice_writes(versions, call.args, call.kwargs, known)
+    written = run.notice_writes(before, known)
     return _Made(call, result, written, by_shapes, asked)
 
 
 def _hold_told(run: RecordingState, made: _Made) -> None:
     """Hold the answers of a call that becomes no node, unless it is made for its side effect."""
-    call, node = made.call, made.node
+    call, node = made.call, made.call.node
     is_held = run.sizes.hold_since(made.asked)
     if made.result is None and call.is_told and not is_held and node.target is not getattr:
         _record_requirement(run, node)
     if run.real is not None and node.target is not getattr and call.name not in TELL_NO_DATA:
-        run.conditions.hold_told(call.func, call.args, call.kwargs, made.result, made.by_shapes)
+        run.conditions.hold_told(node, call.name, made.result, made.by_shapes)
 
 
 def _record_requirement(run: RecordingState, call: Call) -> None:
@@ -123,7 +119,7 @@ def _recorded(run: RecordingState, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold the parts of these that Python may read."""
     call, result = made.call, made.result
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
-    result = run.recorded(made.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
+    result = run.recorded(call.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
     if asked := run.sizes.asked_since(made.asked):
         run.recording.asked[run.recording.latest] = asked
     if run.real is not None:
@@ -145,7 +141,7 @@ def _note_told(run: RecordingState, call: TorchCall, result: Any) -> None:
             run.dtypes_read.update(map(is_floating, read))
         run.reads_shapes |= tells_shape and bool(read)
     if not LAYOUT_READS.isdisjoint((call.func, call.name)) and not recording.is_state(call.args[0]):
-        run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
+        run.conditions.hold_layout(call.node, call.name, result)
     if call.name in TEXT_READS and run.real is None:
         recording.note(Found.TEXT_READ, call.name)
     if call.func in GRADIENT_READS:
@@ -157,7 +153,7 @@ def _hold_gradient_read(run: RecordingState, call: TorchCall, name: str, result:
     if call.args[0].grad_fn is not None and run.rung.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()
     if is_asked_by_own_code():
-        run.conditions.hold_gradient_read(name, call.func, call.args, result)
+        run.conditions.hold_gradient_read(call.node, name, result)
     else:
         run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)
 

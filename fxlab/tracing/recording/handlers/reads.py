@@ -8,11 +8,12 @@ from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import NUMBER_OF
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
-from fxlab.values.nested import map_tensors, tensors_inside
+from fxlab.values.nested import map_tensors
 
 _HOOKS_OF_GRADIENTS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 
@@ -21,13 +22,12 @@ def read_state(run: RecordingState, call: TorchCall) -> Any:
     """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
     if call.name not in DATA:
         return PASSED_ON
-    tensors = [tensor for _, tensor in tensors_inside((call.args, dict(call.kwargs)))]
-    state = run.recording.state_behind(tensors)
+    state = run.recording.state_behind(call.tensors)
     if state is None or any(tensor.is_meta for _, tensor in state):
         return PASSED_ON
-    if not all(run.is_held(name, tensor) for (name, _), tensor in zip(state, tensors, strict=True)):
+    if not all(run.is_held(name, tensor) for (name, _), tensor in zip(state, call.tensors, strict=True)):
         return PASSED_ON
-    originals = {id(fake): original for fake, (_, original) in zip(tensors, state, strict=True)}
+    originals = {id(fake): original for fake, (_, original) in zip(call.tensors, state, strict=True)}
     with unset_fake_temporarily():
         value = call.func(*map_tensors(lambda _, tensor: originals[id(tensor)], call.args), **call.kwargs)
     names = ", ".join(name for name, _ in state)
@@ -40,15 +40,13 @@ def describe_other_fakes(run: RecordingState, call: TorchCall) -> Any:
 
     Its sizes are no values of this run, and modules that hold a program compare them with its inputs'.
     """
-    tensors = [tensor for _, tensor in tensors_inside((call.args, dict(call.kwargs)))]
-    others = [each for each in tensors if isinstance(each, FakeTensor) and _is_of_other_mode(each)]
-    if not others or len(others) < len(tensors):
+    if not call.tensors or not all(map(_is_of_other_mode, call.tensors)):
         return PASSED_ON
     return run.computed(call.func, call.args, dict(call.kwargs))
 
 
 def _is_of_other_mode(tensor: Any) -> bool:
-    return not isinstance(tensor.fake_mode, FakeMode)
+    return isinstance(tensor, FakeTensor) and not isinstance(tensor.fake_mode, FakeMode)
 
 
 def read_one_number(run: RecordingState, call: TorchCall) -> Any:
@@ -79,6 +77,13 @@ def leave_backward_hooks(run: RecordingState, call: TorchCall) -> Any:
     run.recording.note(Found.BACKWARD_HOOKS, call.name)
     with run.unseen():
         return call.func(*call.args, **call.kwargs)
+
+
+def refuse_backward(run: RecordingState, call: TorchCall) -> Any:
+    """Refuse ``backward``, which leaves its results in tensors."""
+    if call.name == "backward":
+        raise Obstacle.BACKWARD()
+    return PASSED_ON
 
 
 def note_address(run: RecordingState) -> None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import torch
+
 from fxlab.tracing.recording.run import RecordingState
-from fxlab.tracing.recording.torch_calls import name_of
+from fxlab.tracing.recording.torch_calls import Call, as_call, name_of
+from fxlab.values.nested import tensors_inside
 
 
 class PassedOn:
@@ -32,6 +35,16 @@ class TorchCall:
     def name(self) -> str:
         """The name that the call goes by."""
         return name_of(self.func)
+
+    @cached_property
+    def node(self) -> Call:
+        """The call in the terms of ``torch.fx``."""
+        return as_call(self.func, self.args, self.kwargs)
+
+    @cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among its arguments."""
+        return [tensor for _, tensor in tensors_inside((self.args, dict(self.kwargs)))]
 
 
 Handler: TypeAlias = Callable[[RecordingState, TorchCall], Any]

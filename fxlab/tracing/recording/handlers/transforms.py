@@ -22,6 +22,7 @@ from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.derivatives import (
     DERIVATIVES,
@@ -37,7 +38,7 @@ from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
+from fxlab.tracing.torch_private import TransformGetItemToIndex, apis, eager_transforms
 
 
 @contextmanager
@@ -155,6 +156,24 @@ def vmap_seen(run: RecordingState) -> Iterator[None]:
         return run.recorded(node, result, False)
 
     with patched_functions(apis, {"vmap_impl": lambda original: partial(call, original)}):
+        yield
+
+
+@contextmanager
+def derivatives_refused(run: RecordingState) -> Iterator[None]:
+    """Refuse the derivatives of ``torch.func`` that are not called by their names there."""
+
+    def nested(original: Any) -> Any:
+        if not run.is_seen():
+            return original()
+        called = "a derivative of torch.func that is not called by its name there (vjp)"
+        raise Obstacle.HIDDEN_BY_TORCH(called=called)
+
+    # Functions that all derivatives go through.
+    names = "grad_increment_nesting", "jvp_increment_nesting"
+    with patched_functions(
+        eager_transforms, dict.fromkeys(names, lambda original: partial(nested, original))
+    ):
         yield
 
 
