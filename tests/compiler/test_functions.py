@@ -173,7 +173,7 @@ def test_modules_of_a_recorded_function_keep_their_names(where):
     assert list(session.inputs) == ["x"]
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("where", [name for name in FUNCTIONS if name != "module and global"])
 def test_a_function_is_compiled_for_its_stages(where):
     function, arguments, names = FUNCTIONS[where]

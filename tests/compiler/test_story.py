@@ -164,7 +164,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.often(10)
+@pytest.mark.often(6)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_recompile_says_what_has_changed(cause):
     with torch.no_grad():

@@ -450,7 +450,7 @@ def filled(function, source="trace", dtype=torch.float32):
     return model, captured(source, model, *given), given
 
 
-@pytest.mark.often(5)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("causal", "number"), [*((each, INFINITE) for each in CAUSAL), ("last rows", LOWEST), ("made", LOWEST)]
 )
@@ -466,7 +466,7 @@ def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
     assert_close(gm(*longer), model(*longer), 1e-5)
 
 
-@pytest.mark.often(4)
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize(
     ("fill", "source", "number"),
@@ -483,7 +483,7 @@ def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
     check(FUSE, model, *given, marked=1, gm=gm)
 
 
-@pytest.mark.often(4)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("fill", "source", "dtype"),
     [
