@@ -87,6 +87,7 @@ def test_a_graph_that_a_pass_leaves_out_of_order_is_sorted():
     assert session.verdict().agrees
 
 
+@pytest.mark.weekly
 def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
     class Prints(nn.Module):
         def __init__(self):
@@ -109,6 +110,7 @@ def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
     assert second.verdict().agrees
 
 
+@pytest.mark.weekly
 def test_a_graph_that_runs_again_after_a_later_one_leaves_that_one_its_inputs():
     class Calls(nn.Module):
         def double(self, x):
@@ -151,6 +153,7 @@ def test_lowerings_of_inductor_say_why_they_cannot_run():
         session.verdict()
 
 
+@pytest.mark.weekly
 def test_what_the_outermost_forward_calls_is_inside_of_no_module():
     class Outermost(nn.Module):
         def __init__(self):

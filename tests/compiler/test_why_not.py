@@ -326,7 +326,7 @@ def test_a_huge_pattern_has_no_picture():
     assert pattern_picture(graph) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_every_pattern_of_torch_is_drawn_with_all_its_operators(session):
     table = session.patterns()
     drawn = {}
