@@ -30,7 +30,7 @@ def generated():
     return session
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_below(generated):
     assert [pass_.name for pass_ in generated.applied] == ["AOTAutograd", CODE]
     with torch.no_grad():
