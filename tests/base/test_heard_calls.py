@@ -177,6 +177,7 @@ class Without:
         return getattr(self._own, name)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", ["passname", "gm"])
 def test_an_observer_without_an_attribute_is_a_remark(monkeypatch, name):
     given_place = heard_calls.Call.given
@@ -191,6 +192,7 @@ def test_an_observer_without_an_attribute_is_a_remark(monkeypatch, name):
     assert session.verdict().agrees
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_renamed_descriptors_of_inputs_are_a_remark(training):
     from torch._functorch._aot_autograd.descriptors import PlainAOTInput

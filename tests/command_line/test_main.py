@@ -57,6 +57,7 @@ def _maps(pid):
         return maps.read()
 
 
+@pytest.mark.weekly
 def test_a_reader_that_is_gone_is_no_error():
     command = " ".join([*PYTHON_M, "trace", "torch.nn:Identity", "--inputs", "2x4", "--no-check"])
     ran = subprocess.run(

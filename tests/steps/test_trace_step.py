@@ -564,6 +564,7 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
         make(*blocks(1))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
 def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
     model, x = blocks(1)

@@ -38,6 +38,7 @@ def text_inputs(model, batch_size, length, padding):
     return inputs
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", EACH)
 def test_traced_on_symbolic_sizes_and_right_on_the_given_inputs(name):
     model, traced = traced_of(name)
@@ -45,7 +46,7 @@ def test_traced_on_symbolic_sizes_and_right_on_the_given_inputs(name):
     assert_agree(traced, model, example_inputs(model))
 
 
-@pytest.mark.each_value
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_right_at_other_batch_sizes(name, batch_size):
@@ -61,7 +62,7 @@ def test_right_at_other_lengths(name, batch_size, length):
     assert_agree(traced, model, text_inputs(model, batch_size, length, padding=0))
 
 
-@pytest.mark.often(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "llama", "t5"], "bert", "t5"))
 def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
     model = tiny(name)
@@ -86,7 +87,7 @@ def test_parameters_are_the_same_objects_by_the_same_names(name):
     assert not traced.training
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_no_weights_are_needed(name):
     traced = traced_of(name)[1]
@@ -122,7 +123,7 @@ def test_nodes_say_shape_module_and_source_line(name):
         assert ", line " in node.meta["stack_trace"]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_copies_and_pickles_keep_the_graph(name):
     model, traced = traced_of(name)
@@ -133,7 +134,7 @@ def test_copies_and_pickles_keep_the_graph(name):
         assert_agree(twin, model, example_inputs(model))
 
 
-@pytest.mark.often(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "t5", "resnet"], "bert", "resnet"))
 def test_training_mode_draws_the_same_random_numbers(name):
     model = tiny(name).train()

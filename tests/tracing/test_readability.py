@@ -55,7 +55,7 @@ def test_tools_of_torch_take_the_graph(bert, traced):
     assert torch.equal(traced(**inputs).last_hidden_state, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_equal_layers_are_recorded_alike():
     """What all layers read and was made without gradient is taken out of there where it is made."""
     config = LlamaConfig(

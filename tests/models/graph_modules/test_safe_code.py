@@ -123,6 +123,7 @@ def test_code_computes_what_its_graph_says(names, paths, args, kwargs, random):
     assert {name for names in generated_code(gm).nodes for name in names} >= {value.name, "noted_call"}
 
 
+@pytest.mark.often(5)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "x"])
 def test_a_model_whose_input_has_any_name_is_traced(name):
     source = f"""
@@ -138,6 +139,7 @@ def forward(self, x, {name}):
     assert torch.equal(gm(**inputs).isnan(), torch.tensor([[False, True]]))
 
 
+@pytest.mark.often(6)
 @pytest.mark.parametrize(
     "path", [path for path in PATHS if "." not in path and not hasattr(nn.Module(), path)]
 )

@@ -109,6 +109,7 @@ def test_copies_pickles_sessions_and_passes_take_it(model):
     assert compare_outputs(module, model, inputs())["allclose"].all()
 
 
+@pytest.mark.weekly
 def test_a_model_of_transformers():
     model = zoo.bert(1)
     given = example_inputs(model)

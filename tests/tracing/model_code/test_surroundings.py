@@ -46,7 +46,7 @@ class ShiftsByName(nn.Module):
         return self.linear(x) + caches_elsewhere.WAYS[self.name](x.shape[-1])
 
 
-@pytest.mark.each_value
+@pytest.mark.often(8)
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.report.TraceWarning")
 @pytest.mark.parametrize(("model_class", "has_run"), [(Shifts, False), (ShiftsByName, True)])
 @pytest.mark.parametrize("way", caches_elsewhere.WAYS)
@@ -63,7 +63,7 @@ def test_a_cache_is_left_without_fakes_and_the_model_as_it_was(way, model_class,
     assert torch.equal(traced(X), expected)
 
 
-@pytest.mark.often(12)
+@pytest.mark.often(4)
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.report.TraceWarning")
 @pytest.mark.parametrize("way", caches_elsewhere.WAYS)
 def test_packages_that_are_installed_are_compared_with_what_they_were_before(way, monkeypatch):

@@ -88,7 +88,7 @@ FURTHER = "none of the times", "branches", "a scan along columns, backwards", "a
 WEEKLY = [pytest.param(case, marks=pytest.mark.weekly) for case in FURTHER]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @torch.no_grad()
 @pytest.mark.parametrize("case", [*(case for case in CASES if case not in FURTHER), *WEEKLY])
 def test_loops_are_recorded_for_any_size(case):
@@ -132,6 +132,7 @@ def test_data_inside_of_a_loop_does_not_stand_for_all_turns():
         traced(torch.zeros(3))
 
 
+@pytest.mark.weekly
 @torch.no_grad()
 def test_passes_rewrite_bodies_and_are_judged():
     model = Loops(lambda m, x: torch_map(lambda row: m.linear(row) / 2, x))

@@ -107,7 +107,7 @@ class Windows(nn.Module):
         return x
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_sizes_that_take_too_much_arithmetic_are_given_up_and_said():
     with pytest.warns(TraceWarning, match=r"x.shape\[1\] fixed at 40"):
         traced = symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
@@ -202,6 +202,7 @@ def test_the_graph_has_numbers_for_the_sizes_that_were_given_up(soon_given_up):
     assert_agree(traced, Grid(), (torch.randn(3, 40, 34, 4),))
 
 
+@pytest.mark.weekly
 def test_lengths_are_followed_beside_images_that_are_given_up(soon_given_up):
     class Both(nn.Module):
         def forward(self, ids, image):

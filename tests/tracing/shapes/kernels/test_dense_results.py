@@ -52,7 +52,7 @@ class Called(nn.Module):
         return self.function(x * self.scale)
 
 
-@pytest.mark.each_value
+@pytest.mark.often(12)
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("name", CALLS)
 def test_shapes_strides_and_dtypes_are_those_of_torch(name, layout):
