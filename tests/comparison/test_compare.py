@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import fxlab
 from fxlab.graphs.lineage import is_made_of
-from fxlab.graphs.matching import match_nodes
+from fxlab.graphs.matching import known_to_agree, match_nodes
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
 
 IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -384,6 +384,7 @@ def test_hidden_units_in_another_order_are_other_values():
     found = fxlab.compare(model, other, torch.randn(3, 4))
     assert found
     assert found.modules["status"].tolist() == ["no partner", "no partner", "agrees"]
+    assert {*found.table["status"]} == {"no partner", "agrees"}
 
 
 def test_what_only_one_returns_is_told_and_not_compared():
@@ -534,6 +535,9 @@ def test_both_stand_in_one_session(compared, tmp_path):
     changed = fxlab.graph_diff(session.original, session.graph_module)["change"]
     assert "gelu_2" in changed.index
     assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
+    agree = known_to_agree(session.original, session.graph_module)
+    assert "blocks_1_o" in agree
+    assert "gelu_2" not in agree
     assert session.original is not found.alignment.original.module
     page = fxlab.report(session, tmp_path / "both.html")
     assert "gelu_2" in page.read_text()

@@ -87,6 +87,14 @@ def test_what_a_pass_has_done_is_one_sentence(p: Transformation, sentence: str) 
     assert said(p) == sentence
 
 
+def test_the_table_has_a_row_for_each_rewrite() -> None:
+    below = graph()
+    table = changes_made(below, MergeLinears()(copy.deepcopy(below)), MergeLinears()).table
+    assert len(table) == 2
+    assert len(table.loc[0, "removed"].split(", ")) == 3
+    assert table.loc[0, "added"]
+
+
 def test_a_node_that_is_kept_for_others_is_no_change() -> None:
     class Twice(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
