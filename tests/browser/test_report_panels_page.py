@@ -127,32 +127,6 @@ def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> 
     page.context.close()
 
 
-@pytest.mark.weekly
-def test_zooming_never_leaves_an_empty_graph(page: Page) -> None:
-    graph = page.locator(".fxi-graph")
-    area = graph.bounding_box()
-    assert area is not None
-    for x, y in ((5, 5), (area["width"] - 5, area["height"] - 5)):
-        for turn in (-400, 400):
-            page.mouse.move(area["x"] + x, area["y"] + y)
-            page.keyboard.down("Control")
-            for _ in range(12):
-                page.mouse.wheel(0, turn)
-            page.keyboard.up("Control")
-            settle(page)
-            shown = graph.evaluate(
-                """graph => {
-                    const window = graph.getBoundingClientRect();
-                    return [...graph.querySelectorAll(".node")].filter(node => {
-                        const box = node.getBoundingClientRect();
-                        return box.left < window.right && box.right > window.left
-                            && box.top < window.bottom && box.bottom > window.top;
-                    }).length;
-                }"""
-            )
-            assert shown > 0
-
-
 def test_the_values_of_a_changed_node_are_written_and_drawn(browser: Browser, tmp_path: Path) -> None:
     session = make_session()
     node = str(fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).index[0])

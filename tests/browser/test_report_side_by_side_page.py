@@ -23,7 +23,6 @@ from fxlab import (
     Transformation,
     from_callable,
 )
-from fxlab.html_report.report import ANY_TWO
 
 pytestmark = pytest.mark.browser
 
@@ -208,30 +207,6 @@ def clones(number: int) -> Transformation:
             graph_module.graph.call_function(torch.clone, (x,))
 
     return from_callable(clone, name=f"clone-{number}")
-
-
-@pytest.mark.weekly
-def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(
-    browser: Browser, tmp_path: Path
-) -> None:
-    session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(ANY_TWO)])
-    for p in session.passes:
-        session.apply(p)
-    page = opened(browser, fxlab.report(session, path=tmp_path / "many.html"))
-    offered = comparison_of(page).locator("option")
-    assert [option.get_attribute("value") for option in offered.all()] == ["", "below", "0", str(ANY_TWO - 1)]
-    comparison_of(page).select_option(str(ANY_TWO - 1))
-    page.get_by_role("button", name="Side by side").click()
-    settle(page)
-    slider = page.get_by_role("slider", name="Stage")
-    for number in range(ANY_TWO - 1, 0, -1):
-        slider.press("ArrowLeft")
-        settle(page)
-        expect(page.get_by_role("alert")).to_be_hidden()
-        expect(stage_of(page)).to_have_value(str(number))
-        expect(comparison_of(page)).to_have_value("below")
-        expect(page.get_by_role("application")).to_have_count(2)
-    page.context.close()
 
 
 @pytest.mark.weekly

@@ -60,23 +60,6 @@ def test_what_a_node_became_is_known_across_the_border(shared):
     assert table.loc[variance, "before"] == ["layer_norm"]
 
 
-def test_a_graph_that_a_pass_leaves_out_of_order_is_sorted():
-    def mixed_up(graph):
-        node = graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
-        next(iter(node.users)).append(node)
-
-    def in_order_again(graph):
-        node = graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
-        node.replace_all_uses_with(twin := graph.node_copy(node))
-        node.all_input_nodes[0].append(twin)
-        graph.erase_node(node)
-
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sigmoid()).eval()
-    options = {"post_grad_custom_pre_pass": mixed_up, "post_grad_custom_post_pass": in_order_again}
-    session = fxlab.compiler.compile_session(model, torch.randn(2, 4), options=options)
-    assert session.verdict().agrees
-
-
 @pytest.mark.weekly
 def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
     class Prints(nn.Module):
@@ -143,7 +126,6 @@ def test_lowerings_of_inductor_say_why_they_cannot_run():
         session.verdict()
 
 
-@pytest.mark.weekly
 def test_what_the_outermost_forward_calls_is_inside_of_no_module():
     class Outermost(nn.Module):
         def __init__(self):

@@ -70,15 +70,6 @@ def test_before_and_after_stand_side_by_side():
     assert row["shape_before"][0] == row["shape"]
 
 
-def test_a_merged_linear_stands_for_those_that_were_merged():
-    graph, _ = traced("bert")
-    table = transformed_nodes(transformed(graph, MergeLinears()), original=graph)
-    prefix = "encoder_layer_0_attention_self_"
-    assert table["before"].iloc[0] == [prefix + "query", prefix + "key", prefix + "value"]
-    assert table["shape_before"].iloc[0] == [(2, 12, 32)] * 3
-    assert table["shape"].iloc[0] == (2, 12, 96)
-
-
 def test_what_passes_did_on_top_of_each_other_goes_back_to_the_original():
     graph, _ = traced("bert")
     merged = transformed(graph, MergeLinears())

@@ -237,7 +237,7 @@ class Looped(nn.Module):
         return torch._higher_order_ops.while_loop(lambda n, x: n < 3, body, (zero, x))[1]
 
 
-@pytest.mark.often(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("decomposed", [False, True], ids=["export", "decomposed"])
 def test_weights_that_are_passed_to_a_body_are_replaced_and_come_back(decomposed):
     model, x = Experts().eval(), torch.randn(2, 3)
@@ -253,6 +253,7 @@ def test_weights_that_are_passed_to_a_body_are_replaced_and_come_back(decomposed
     ]
 
 
+@pytest.mark.weekly
 def test_a_loop_merges_linears_and_gradients_stay():
     model, x = Looped().eval(), torch.randn(2, 3)
     gm = exported(model, x)
@@ -262,7 +263,7 @@ def test_a_loop_merges_linears_and_gradients_stay():
     assert session.verdict().agrees
 
 
-@pytest.mark.often(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_passes_that_change_what_is_passed_are_reversed_in_any_order(order):
     model, x = Experts().eval(), torch.randn(2, 3)

@@ -163,6 +163,7 @@ def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
             eager.assert_computed_by(eager.gm)
 
 
+@pytest.mark.weekly
 @law(recipes(), sequences)
 def test_what_can_be_trained_through_a_module_still_can(recipe, passes):
     model = recipe.build()
@@ -323,6 +324,7 @@ TREATMENTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
+@pytest.mark.weekly
 @law(recipes(), sequences, st.sampled_from(list(TREATMENTS)))
 def test_what_is_done_to_a_transformed_module_is_done_to_what_comes_back(recipe, passes, treatment):
     assume(not recipe.aliased)  # copy.deepcopy of torch gives aliases another order

@@ -357,21 +357,6 @@ class Remembers(ReversibleTransformation):
         return graph_module
 
 
-def test_what_a_transformation_notes_while_it_runs_does_not_change_its_signature():
-    remembers = Remembers()
-    signature = remembers.signature
-    gm, other = sums(), sums()
-    before = snapshot(gm)
-    remembers(gm)
-    assert marked_names(remembers, gm) == ["add", "add_1", "mul"]
-    assert remembers.signature == signature == Remembers().signature
-    assert remembers.count == 3
-    assert copy.deepcopy(remembers).signature == COPIES["pickle"](remembers).signature == signature
-    assert_is(remembers(gm, reverse=True), before)
-    assert marked_names(remembers, remembers(other)) == ["add", "add_1", "mul"]
-    assert remembers.signature == signature
-
-
 def test_what_a_transformation_is_set_to_between_its_runs_changes_its_signature():
     remembers = Remembers()
     signature = remembers.signature

@@ -164,18 +164,6 @@ def test_a_negative_number_is_raised_to_a_power_as_a_whole():
     assert fx.GraphModule(nn.Module(), protect(graph))(torch.tensor(2)) == 4
 
 
-def test_code_without_such_names_is_torchs():
-    class Usual(nn.Module):
-        def forward(self, input, x, *args, scale=2.0):
-            y = torch.where(input > 0, x[..., 1:], float("nan")).to(torch.device("cpu")) ** -scale
-            return {"y": y, "x": args}
-
-    graph = fx.Tracer().trace(Usual())
-    code = graph.python_code("self").src
-    assert protect(graph).python_code("self").src == code
-    assert "input_1 = input" in code
-
-
 def test_nested_inputs_are_taken_apart_by_functions_that_no_input_hides():
     def function(pytree, fx_pytree):
         return [pytree["a"] + fx_pytree, float("nan")]

@@ -502,27 +502,6 @@ def test_a_method_that_needs_more_of_its_module_is_not_kept_whole(uses):
     assert same_bits(traced(x, torch.tensor([2, 3])), model(x, torch.tensor([2, 3])))
 
 
-def test_no_model_is_one_node_beside_its_head():
-    class Body(nn.Module):
-        def forward(self, x, lengths):
-            return torch.cat([x[:n] for n in lengths.tolist()])
-
-    class WithHead(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model, self.head = Body(), nn.Linear(4, 2)
-
-        @property
-        def base_model(self):
-            return self.model
-
-        def forward(self, x, lengths):
-            return self.head(self.model(x, lengths))
-
-    traced = traced_quietly(WithHead(), torch.randn(5, 4), torch.tensor([2, 3]))
-    assert not called(traced, "model")
-
-
 class Apart(nn.Module):
     """As a merger of packed images: a list with an item for each."""
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 from wrapper_tensor import Int8Weight, WithoutFlatten, quantize
 
 import fxlab
@@ -229,25 +229,3 @@ def test_a_broken_graph_is_refused_before_anything_is_done_with_it():
     with pytest.raises(ValueError, match="graph_module"):
         from_callable(done.append)(graph_module)
     assert done == []
-
-
-def test_a_sparse_buffer_beside_what_a_function_changes_stays_where_it_is():
-    root = nn.Module()
-    root.register_buffer("sparse", torch.eye(3).to_sparse())
-    graph = fx.Graph()
-    product = graph.call_function(torch.mm, (graph.get_attr("sparse"), graph.placeholder("x")))
-    graph.output(graph.call_function(torch.relu, (product,)))
-    module = fx.GraphModule(root, graph)
-    held = module.sparse
-
-    def negated(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
-            node.target = torch.neg
-        graph_module.recompile()
-
-    pass_ = from_callable(negated)
-    changed = pass_(module)
-    assert torch.equal(changed(torch.ones(3, 3)), -torch.ones(3, 3))
-    back = pass_(changed, reverse=True)
-    assert torch.equal(back(torch.ones(3, 3)), torch.ones(3, 3))
-    assert back.sparse is held

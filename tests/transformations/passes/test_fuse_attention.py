@@ -307,8 +307,7 @@ def test_keys_that_are_not_transposed_in_the_graph_are():
     assert_is(FUSE(gm, reverse=True), before)
 
 
-@pytest.mark.often(1)
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "name", ["bert", "gpt2", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("llama", "vit"))]
 )
@@ -451,6 +450,7 @@ def test_the_smallest_number_of_a_dtype_may_exclude_every_key(fill, source, dtyp
     assert_close(gm(*nothing), model(*nothing))
 
 
+@pytest.mark.weekly
 def test_a_graph_that_adds_the_smallest_number_refuses_autocast():
     _, gm, given = filled(lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, LOWEST).softmax(-1) @ v)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(AssertionError, match="autocast"):
@@ -492,6 +492,7 @@ def test_fills_that_only_a_trace_tells_stay():
     check_stays(rounded, "infinite-mask", "trace")
 
 
+@pytest.mark.weekly
 def test_half_precision_reaches_its_smallest_number():
     lowest = torch.finfo(torch.float16).min
     attend = lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, lowest).softmax(-1) @ v  # noqa: E731
@@ -519,6 +520,7 @@ SCALES = {
 }
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_scale_that_is_computed_from_sizes_stays_computed(scale):
     model, gm, given = filled(lambda _, q, k, v, m: SCALES[scale](q @ k.mT, k).softmax(-1) @ v)

@@ -10,11 +10,9 @@ import pytest
 import torch
 from exactness import (
     assert_close,
-    assert_is,
     check,
     refused,
     shapes_known,
-    snapshot,
     traced,
     with_statistics,
 )
@@ -148,26 +146,6 @@ def test_a_batch_norm_is_folded_into_a_linear(order, bias, affine):
 @pytest.mark.parametrize("size", [0, 1])
 def test_batches_of_none_and_of_one(order, size):
     check_fused(linear_pair(order), torch.randn(size, 6))
-
-
-@pytest.mark.parametrize(
-    ("layers", "x", "times"),
-    [
-        ([nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5)], None, 1),
-        ([nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)], None, 2),
-        ([nn.BatchNorm1d(6), nn.Linear(6, 4), nn.BatchNorm1d(4)], torch.randn(3, 6), 2),
-    ],
-)
-def test_several_are_folded_at_once_or_when_applied_again(layers, x, times):
-    model, x = nn.Sequential(*layers).eval(), torch.randn(2, 3, 8, 8) if x is None else x
-    fuse = PASSES[x.dim()]
-    gm = shapes_known(model, x)
-    before = snapshot(gm)
-    for _ in range(times):
-        fuse(gm)
-    assert not any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in gm.modules())
-    assert_close(gm(x), model(x))
-    assert_is(fuse(gm, reverse=True), before)
 
 
 @ORDERS

@@ -81,7 +81,7 @@ LAYER_NORMS = [textbook, by_var, by_unbiased, without_bias]
 SOURCES = ["fx", "trace", pytest.param("export", marks=pytest.mark.weekly), "decomposed"]
 
 
-@pytest.mark.each_value
+@pytest.mark.often(4)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("pass_", "function"), [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)]

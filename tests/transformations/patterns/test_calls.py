@@ -100,6 +100,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.often(12)
 @pytest.mark.parametrize("spellings", SPELLINGS)
 def test_spellings_have_one_form_in_every_dialect(spellings):
     for in_one_dialect in zip(*map(forms, spellings), strict=True):

@@ -44,6 +44,7 @@ def layer_of(gm: fx.GraphModule):
     return layer
 
 
+@pytest.mark.often(16)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_view_computes_what_the_call_does(name, dialect):
