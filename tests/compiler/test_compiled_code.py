@@ -10,6 +10,7 @@ from torch import nn
 import fxlab
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.compiling.stack import KEY
 from fxlab.view_model.pass_offer import add, offers
 
 CODE = "compiled code"
@@ -61,6 +62,20 @@ def test_code_is_taken_off_and_offered_again(generated):
         assert "generate_code" not in generated.to_python()
     finally:
         generated.undo()
+
+
+@pytest.mark.slow
+def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
+    stage = generated.stages[1].meta[KEY]
+    stack, asked = stage.stack, []
+    first = stack.compiler.first
+    monkeypatch.setattr(stack, "_with_code", [first])
+    monkeypatch.setattr(stack.compiler, "compile", lambda *given, **_: asked.append(given) or first)
+    assert stack._generated(stage.entries) is first.recorder.recordings[0]
+    assert not asked
+    monkeypatch.setattr(stack, "options", {"shape_padding": False})
+    stack._generated(stage.entries)
+    assert [given[-1] for given in asked] == [{"shape_padding": False}]
 
 
 @pytest.mark.slow

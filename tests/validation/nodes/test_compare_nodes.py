@@ -52,7 +52,7 @@ def test_a_scaled_weight_is_found_by_name():
         assert str(found).startswith(f"{name}: a different function")
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pass_", "dtype"),
@@ -189,6 +189,7 @@ class FoldedTwice(nn.Module):
         return self.query_norm(self.query(y)).sin()
 
 
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize("source", ["trace", "export", "decomposed", "module"])
 def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):

@@ -116,7 +116,7 @@ DOUBLES = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.often(5)
 @pytest.mark.parametrize("size", [1, 6, 500])
 @pytest.mark.parametrize("name", DOUBLES)
 def test_what_float64_rounds_is_no_other_function_though_no_wider_dtype_tells(name, size):
