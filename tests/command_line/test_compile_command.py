@@ -101,6 +101,7 @@ def test_a_folder_has_texts_of_all_stages_beside_the_report(fxlab, script, tmp_p
     texts = sorted(path.name for path in stages.glob("*.txt"))
     assert texts[0] == "00 before-all-passes.txt"
     assert texts[1] == "01 AOTAutograd.txt"
+    assert {"0:", "1:"} <= {*(stages / texts[0]).read_text().splitlines()}
     changed = (stages / texts[-1]).with_suffix(".diff").read_text()
     assert [line for line in changed.splitlines() if line.startswith(("+", "-"))][2:]
     assert all(changed.splitlines()), "an empty line of a text is a space in a diff"

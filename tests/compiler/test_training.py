@@ -27,6 +27,9 @@ def divergence(session):
 def test_there_are_three_stacks(session):
     assert list(session.graphs) == ["joint", "forward", "backward"]
     assert session.graphs["joint"] is session
+    for stage in session.stages:
+        backward = [bool(node.meta.get("autograd_backward")) for node in stage.graph.nodes]
+        assert {*backward} == {False, True}
 
 
 def test_outputs_and_gradients_of_every_stage_are_those_of_eager(session):

@@ -137,8 +137,9 @@ def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(sessi
     for p in (MUL_TO_ADD, MERGE, FUSE, MUL_TO_ADD, MUL_TO_ADD):
         (session.revert if p in session.applied else session.apply)(p)
     assert refreshed == [shown.inspector] * 5
-    gc.collect()
-    assert stage() is None, "what nobody sees keeps no stage alive"
+    if read is READS["a trait"]:  # once: it takes a second
+        gc.collect()
+        assert stage() is None, "what nobody sees keeps no stage alive"
     read(hidden)
     assert refreshed[5:] == [hidden]
     for trait in TRAITS[1:4]:

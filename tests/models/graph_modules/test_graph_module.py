@@ -80,6 +80,15 @@ def test_operators_that_pickle_cannot_find_survive():
     assert torch.equal(through_pickle(module)(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def test_a_tracer_that_pickle_cannot_find_is_left_out():
+    class Own(torch.fx.Tracer):
+        pass
+
+    module = torch.fx.GraphModule(nn.Sequential(nn.ReLU()), Own().trace(nn.Sequential(nn.ReLU())))
+    ensure_picklable(module)
+    assert torch.equal(through_pickle(module)(-torch.ones(2)), torch.zeros(2))
+
+
 def test_a_function_without_a_name_is_named_in_the_error():
     graph = torch.fx.Graph()
     x = graph.placeholder("x")

@@ -39,15 +39,6 @@ def test_they_are_those_of_a_run(make: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_merged_graph_makes_as_many() -> None:
-    model = BertModel(BertConfig(**SMALL)).eval()
-    session = fxlab.Session(model, passes=[fxlab.MergeLinears()])
-    session.apply("merge-linears")
-    table = profile(session.graph_module, session.inputs, rounds=1)["flops"]
-    assert counts(session.graph_module) == table[table > 0].to_dict()
-
-
-@pytest.mark.slow
 def test_a_model_without_weights_has_them_too() -> None:
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2)).eval()

@@ -103,7 +103,7 @@ def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time():
     assert "The first node that goes wrong is layer_7_" in str(found)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.sets(st.integers(1, 4), min_size=1))
 def test_of_any_wrong_rewrites_the_first_is_found_and_can_be_excluded(wrong):
     merge, first = CarelessMerge(wrong=tuple(f"layer_{number}_" for number in wrong)), min(wrong)
@@ -142,18 +142,6 @@ def test_a_model_that_raises_is_different():
     assert bisect(session_that_raises, torch.randn(1, 1)).pass_.name == "cut-shapes"
     raising = session_of(fx.symbolic_trace(lambda x: x + x[:1]), torch.randn(5, 4), CutShapes())
     assert "does not run" in bisect(raising).reason
-
-
-def test_the_session_stays_as_it_is(three_layers):
-    session = session_of(*three_layers, CarelessMerge(wrong=("layer_1_",)))
-    stages, code = session.stages, session.graph_module.code
-    (merge,) = session.applied
-    rewrites = merge.rewrites(session.graph_module)
-    bisect(session)
-    assert session.stages == stages
-    assert session.graph_module.code == code
-    assert merge.rewrites(session.graph_module) == rewrites
-    assert len(rewrites) == 3
 
 
 def test_rewrites_that_mark_the_same_node_are_told_apart():
