@@ -301,20 +301,6 @@ def test_a_loader_may_not_know_its_length(session):
     assert len(session.evaluate(torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
 
 
-def test_a_data_set_of_samples_is_batches_of_one(session):
-    class Samples(torch.utils.data.Dataset):
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, index):
-            return torch.full((8,), 1.0 + index), index
-
-    for found in (session.evaluate(Samples()), session.evaluate(Samples())):
-        assert found.batches["elements"].tolist() == [1, 1, 1]
-        assert found.not_given == ("1",)
-        assert found.agrees
-
-
 def test_intervals_are_those_of_the_textbooks():
     assert [round(end, 4) for end in wilson(100, 100)] == [0.963, 1.0]
     assert [round(end, 4) for end in wilson(5, 10)] == [0.2366, 0.7634]

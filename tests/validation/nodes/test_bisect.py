@@ -19,7 +19,7 @@ from fxlab import (
     Transformation,
     bisect,
 )
-from fxlab.validation.nodes.bisect import _first, needed_items
+from fxlab.validation.nodes.bisect import _first
 
 pytestmark = pytest.mark.slow
 
@@ -187,20 +187,6 @@ def test_what_cannot_be_bisected_is_said_in_words(three_layers):
     session = session_of(*three_layers, CarelessMerge(wrong=("layer_1_",)))
     with pytest.raises(ValueError, match="original: the Layers does not run on these inputs"):
         bisect(session, {"pixels": torch.ones(1)})
-
-
-@given(st.integers(1, 40), st.data())
-def test_halving_finds_a_set_of_which_each_is_needed(count, data):
-    needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
-    runs = 0
-
-    def breaks(chosen):
-        nonlocal runs
-        runs += 1
-        return needed <= set(chosen)
-
-    assert set(needed_items(list(range(count)), breaks)) == needed
-    assert runs <= len(needed) * (count.bit_length() + 2)
 
 
 @given(st.integers(1, 100), st.integers(0, 99))

@@ -215,24 +215,6 @@ def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
     assert first_divergence(session.original, session.graph_module, session.inputs) is None
 
 
-def test_a_call_that_nobody_reads_and_that_took_over_another_has_no_row():
-    class Dead(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x):
-            self.linear(x)
-            return x.relu()
-
-    session = fxlab.Session(fx.symbolic_trace(Dead()), (torch.randn(2, 4),))
-    session.apply("fuse-bias-in-linear")
-    assert not fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).empty
-    table = compare_nodes(session.original, session.graph_module, session.inputs)
-    assert [*table.index] == ["x", "relu"]
-    assert first_divergence(session.original, session.graph_module, session.inputs) is None
-
-
 def test_a_graph_is_compared_with_itself():
     model = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), dynamic=False)
     table = compare_nodes(model, model, torch.randn(2, 4), judge=True)
