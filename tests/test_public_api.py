@@ -115,7 +115,7 @@ def test_only_the_height_of_an_inspector_is_a_public_trait():
     assert own - {"tooltip"} == {"height"}
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_type_checkers_take_right_uses_and_find_each_wrong_one():
     """By the settings of fxlab, as what mypy has kept of it saves most of the time."""
     files = [ROOT / "tests/typing" / name for name in ("right_uses.py", "wrong_uses.py")]

@@ -210,6 +210,7 @@ def test_layers_that_are_exchanged_are_told_by_their_weights(model):
     assert "Weights: layers.1 and layers.2 are exchanged" in str(found)
 
 
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_exported_decomposed_and_captured_graphs_agree(model, original):
     program = torch.export.export(model, (IDS,))

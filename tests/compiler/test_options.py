@@ -65,6 +65,7 @@ def test_a_pass_that_an_option_brings_is_offered_and_one_that_it_takes_is_not(bl
     assert session.verdict().agrees
 
 
+@pytest.mark.weekly
 def test_what_is_off_stays_off_under_other_options(blocks):
     session = fxlab.compiler.compile_session(blocks, torch.randn(3, 8))
     session.revert("joint/remove_noop_ops")

@@ -319,7 +319,7 @@ def llama():
     return hf.LlamaForCausalLM(config).eval()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "asked",
     [

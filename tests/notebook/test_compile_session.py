@@ -23,6 +23,7 @@ def page(session):
         session.undo()
 
 
+@pytest.mark.weekly
 def test_a_pass_is_switched_by_compiling_again(page, session):
     clamps = session.passes["post_grad/relus_to_clamps"]
     assert "clamp_min_default_1" in page.names()

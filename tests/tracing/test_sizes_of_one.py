@@ -112,7 +112,7 @@ def _no_warning():
         yield
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_of_one_is_traced_for_every_batch(name):
     make, shape = MODELS[name]

@@ -26,8 +26,7 @@ def counts(gm: fx.GraphModule) -> dict[str, int]:
     return {node.name: count for node in gm.graph.nodes if (count := counted.of_node(node))}
 
 
-@pytest.mark.often(1)
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("make", MODELS, ids=["eager", "decoder", "convolutions"])
 def test_they_are_those_of_a_run(make: Any) -> None:
     model = make().eval()

@@ -89,6 +89,7 @@ def three_layers():
     return traced(3)
 
 
+@pytest.mark.weekly
 def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time():
     merge = CarelessMerge(wrong=("layer_7_",))
     session = session_of(*traced(12), ChangeTrueDivToMulByInverse(), merge, FuseBiasInLinear())

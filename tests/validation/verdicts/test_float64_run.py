@@ -38,7 +38,7 @@ def test_a_graph_runs_as_the_model_would_in_float64(dtype):
         torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_what_a_model_casts_is_not_rounded():
     graph, inputs = traced("t5", torch.bfloat16)
     outputs = tensors_by_path(run_in_float64(graph, inputs).output)
