@@ -39,7 +39,7 @@ class CompilerPass(Transformation):
     def description(self) -> str:
         """The place in the compiler where it runs."""
         phase, _, own = self.name.partition("/")
-        words = f"{own}: runs in the {phase} phase of torch's compiler." if own else "A pass of a pipeline."
+        words = f"{own}: runs in the {phase} phase of torch's compiler."
         if self.name == BORDER:
             words = "Decomposes functions into ATen operators, and turns writes in place into new values."
         return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words

@@ -5,11 +5,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
 
 from fxlab.base.author_frames import error_words, from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
@@ -20,9 +19,8 @@ from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unf
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
-from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
-from fxlab.compiler.recording.snapshot import Made, Snapshot
+from fxlab.compiler.recording.snapshot import Made
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import (
     Inputs,
@@ -50,22 +48,6 @@ class CrashedError(RuntimeError):
     def __init__(self, message: str, crash: Crash) -> None:
         super().__init__(message)
         self.crash = crash
-
-
-class StageFrame(Protocol):
-    """The part that all stages of one graph have in common."""
-
-    def inputs(self, kind: str) -> list[Slot] | None:
-        """Return the inputs of all stages of a stack; ``None`` if they are not known."""
-
-    def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return the name in stages of a node of a recorded graph."""
-
-    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the names in stages of placeholders of a recorded graph, where they have another name."""
-
-    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
-        """Return a snapshot of a stack as a graph module."""
 
 
 @dataclass
@@ -183,10 +165,6 @@ class Compiler:
     """Why options cannot be changed; empty if they can."""
     recorded_by = ""
     """The Python that records code which cannot be compiled again here; empty if it can be."""
-
-    def frame_of(self, number: int) -> StageFrame:
-        """Return the facts that the stages of a graph have in common."""
-        return self.frames[number]
 
     def compile(
         self,

@@ -43,10 +43,9 @@ class CompilerStack:
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
         self.compiler, self._number, self._kind = compiler, number, kind
-        self._frame = compiler.frame_of(number)
+        self._frame = compiler.frames[number]
         self._compiles = [compiler.first]
-        has_code = number < len(compiler.frames) and self.recorded.code is not None
-        self._with_code = [compiler.first] if has_code else []
+        self._with_code = [compiler.first] if self.recorded.code is not None else []
         self.options: Mapping[str, Any] = {}
         """Those that differ from the first ones, for every question from now on."""
         self._names = new_naming()
@@ -55,10 +54,9 @@ class CompilerStack:
         self._learn(compiler.first)
 
     @property
-    def inputs(self) -> dict[str, Any] | None:
-        """The inputs of all stages, by name; ``None`` if they are not known."""
-        slots = self._frame.inputs(self._kind)
-        return None if slots is None else {slot.name: slot.value for slot in slots}
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of all stages, by name."""
+        return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property
     def recorded(self) -> Recording:
@@ -139,13 +137,11 @@ class CompilerStack:
         """Return why no code can be generated for this graph, in words; empty if it can."""
         if self._kind != WHOLE:
             return f"there is none of the {self._kind} graph alone; it is part of that of the joint session"
-        if self._number >= len(self.compiler.frames):
-            return "the passes of a pipeline end with a graph"
-        return "" if self._with_code else why_no_code(self.compiler.frames[self._number].device_types)
+        return "" if self._with_code else why_no_code(self._frame.device_types)
 
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
-        module = self.compiler.frames[self._number].code(self._generated(entries))
+        module = self._frame.code(self._generated(entries))
         self._note_draws(module)
         ensure_picklable(module)
         return module
@@ -187,8 +183,7 @@ class CompilerStack:
         """Note whether Inductor draws random numbers in its own way."""
         asked = getattr(self.compiler, "settings", {}).get("options", {})
         options = values() | {**asked, **self.options}
-        is_of_inductor = self._number < len(self.compiler.frames)
-        if is_of_inductor and not options.get("fallback_random"):
+        if not options.get("fallback_random"):
             module.meta[DRAWS_OTHERWISE] = True
 
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:

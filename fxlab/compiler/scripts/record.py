@@ -6,13 +6,12 @@ import difflib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -34,79 +33,30 @@ _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile
 _ACTIVE = threading.Lock()
 _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """The answers in place of a recorder that has raised: the script goes on as without it."""
+_USAGE = "Write `with fxlab.compiler.record_compile() as record:` around the code to record."
 
 
-@dataclass(eq=False)
-class RecordingContext:
-    """A record of one ``with`` block; its fields are there from the beginning of that.
+@dataclass(eq=False, repr=False)
+class CompileRecord(StoryTables):
+    """The result of :func:`fxlab.compiler.record_compile`; complete when its one block has ended.
 
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name.
+        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
+        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """
 
     sessions: Mapping[str, CompileSession] = field(init=False)
     remarks: tuple[str, ...] = field(init=False)
+    _story: Story = field(init=False)
     _block: AbstractContextManager[None] | None = field(init=False, default=None)
-    _function: ClassVar[str]
-    """The name of the function that makes it."""
-    _nothing: ClassVar[str]
-    """The words for a record without sessions."""
 
     def __repr__(self) -> str:
         names = ", ".join(vars(self).get("sessions", ()))
-        return f"<{type(self).__name__}: {names or self._nothing}>"
-
-    def _complete(self, stacks: Mapping[str, Callable[[], CompilerStack]], told: list[str]) -> None:
-        """Make the sessions, or say why one cannot be made."""
-        sessions: dict[str, CompileSession] = {}
-        for name, stack in stacks.items():
-            try:
-                sessions[name] = CompileSession(stack())
-            except Exception as error:
-                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
-        self.sessions, self.remarks = linked(sessions, told)
-
-    def _recording(self) -> AbstractContextManager[None]:
-        """Return the context that records and fills the fields."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        """Begin to record."""
-        if self._block is not None:
-            raise RuntimeError(f"A record has one block, and this one has had its. {self._usage()}")
-        block = self._recording()
-        block.__enter__()
-        self._block = block
-        return self
-
-    def __exit__(self, *error: Any) -> bool | None:
-        """Complete the record."""
-        return None if self._block is None else self._block.__exit__(*error)
-
-    def __getattr__(self, name: str) -> Any:
-        if self._block is None:
-            raise AttributeError(f"Nothing has been recorded yet. {self._usage()}", name="", obj=None)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _usage(self) -> str:
-        return f"Write `with fxlab.compiler.{self._function}(...) as record:` around the code to record."
-
-
-@dataclass(eq=False, repr=False)
-class CompileRecord(RecordingContext, StoryTables):
-    """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
-
-    Its ``sessions`` are those of each stack of passes over each graph that was compiled and run: ``graph 1,
-    inference``, or ``graph 1, joint``, ``forward`` and ``backward``. ``remarks`` name what is missing.
-    """
-
-    _story: Story = field(init=False)
-    _function = "record_compile"
-    _nothing = "nothing was compiled and run"
+        return f"<CompileRecord: {names or 'nothing was compiled and run'}>"
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of each function, in order, in all threads.
@@ -161,9 +111,12 @@ class CompileRecord(RecordingContext, StoryTables):
             graph, _, stack = name.partition(", ")
             reason = session.graph_break
             ended = (reason.reason, reason.place) if reason else ("", "")
-            number = int(graph.removeprefix("graph "))
-            rows.append((number, session.compile_number, stack, *counts_of(session), *ended))
-        columns = ["graph", "compile", "stack", *COUNTS, "break_reason", "break_line"]
+            number, changed = int(graph.removeprefix("graph ")), len(session.passes)
+            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
+            counts = changed + len(session.unchanged), changed, before, after
+            rows.append((number, session.compile_number, stack, *counts, *ended))
+        counted = "passes", "changed", "nodes_before", "nodes_after"
+        columns = ["graph", "compile", "stack", *counted, "break_reason", "break_line"]
         return pd.DataFrame(rows, columns=columns)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
@@ -204,7 +157,14 @@ class CompileRecord(RecordingContext, StoryTables):
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        with alone(_ACTIVE, self._function):
+        """Record, and fill the fields."""
+        if not _ACTIVE.acquire(blocking=False):
+            raise RuntimeError(
+                "record_compile: another one records in this process, and its patches are those of the "
+                "process. Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with "
+                "the process."
+            )
+        try:
             recorder = ScriptRecorder()
             self.sessions, self.remarks, self._story = MappingProxyType({}), (), recorder.story
             remarks: list[str] = []
@@ -214,7 +174,27 @@ class CompileRecord(RecordingContext, StoryTables):
                     yield
             finally:
                 recorder.finish()
-                self._complete(*_stacks(recorder, remarks))
+                self.sessions, self.remarks = linked(*_sessions(recorder, remarks))
+        finally:
+            _ACTIVE.release()
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        if self._block is not None:
+            raise RuntimeError(f"A record has one block, and this one has had its. {_USAGE}")
+        block = self._recording()
+        block.__enter__()
+        self._block = block
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        """Complete the record."""
+        return None if self._block is None else self._block.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._block is None:
+            raise AttributeError(f"Nothing has been recorded yet. {_USAGE}", name="", obj=None)
+        raise AttributeError(f"'CompileRecord' object has no attribute {name!r}")
 
 
 def record_compile() -> CompileRecord:
@@ -248,30 +228,6 @@ def record_compile() -> CompileRecord:
     return CompileRecord()
 
 
-@contextmanager
-def alone(active: threading.Lock, function: str) -> Iterator[None]:
-    """Hold a lock while a function records, or raise the ``RuntimeError`` that another one does."""
-    if not active.acquire(blocking=False):
-        raise RuntimeError(
-            f"{function}: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with the process."
-        )
-    try:
-        yield
-    finally:
-        active.release()
-
-
-COUNTS = ("passes", "changed", "nodes_before", "nodes_after")
-
-
-def counts_of(session: CompileSession) -> tuple[int, int, int, int]:
-    """Return how many passes have run and how many changed the graph, and its nodes before and after."""
-    changed = len(session.passes)
-    before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
-    return changed + len(session.unchanged), changed, before, after
-
-
 def linked(
     sessions: dict[str, CompileSession], remarks: Iterable[str]
 ) -> tuple[Mapping[str, CompileSession], tuple[str, ...]]:
@@ -298,10 +254,8 @@ class Recorded(Compiler):
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 
-def _stacks(
-    recorder: ScriptRecorder, remarks: list[str]
-) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
-    """Return what makes the stacks of all graphs, by name, and the remarks."""
+def _sessions(recorder: ScriptRecorder, remarks: list[str]) -> tuple[dict[str, CompileSession], list[str]]:
+    """Return the sessions of all graphs, by name, and the remarks."""
     crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
     told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
@@ -320,12 +274,15 @@ def _stacks(
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
-    made = {
-        f"{name}, {stack.name}": partial(CompilerStack, compiler, place, kind)
-        for place, (name, _, recording) in enumerate(frames)
-        for kind, stack in recording.stacks.items()
-    }
-    return {**made}, told
+    sessions: dict[str, CompileSession] = {}
+    for place, (graph, _, recording) in enumerate(frames):
+        for kind, stack in recording.stacks.items():
+            name = f"{graph}, {stack.name}"
+            try:
+                sessions[name] = CompileSession(CompilerStack(compiler, place, kind))
+            except Exception as error:
+                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+    return sessions, told
 
 
 def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:

@@ -233,8 +233,7 @@ class CompileSession(SwitchedCompile, StoryTables):
         TransformationError
             If there is no C++ compiler (for the CPU), or the compiler fails. The session is as it was.
         ValueError
-            If this graph has no code: that of ``forward`` and ``backward`` is in the joint session, and
-            pipelines have none.
+            If this graph has no code: that of ``forward`` and ``backward`` is in the joint session.
         """
         if why := self._compiled.why_no_code():
             raise ValueError(f"{CODE}: {why}.")
