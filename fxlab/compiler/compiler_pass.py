@@ -151,11 +151,6 @@ def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
             f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
             "only. Make one: fxlab.compiler.compile_session(model, inputs)."
         )
-    if below.entries and below.options != below.stack.options:
-        raise ValueError(
-            "graph_module: it was compiled with other options than the session has now. Take one of "
-            "session.stages anew."
-        )
     return below
 
 

@@ -37,7 +37,6 @@ from fxlab.view_model.pass_state import (
     explain_all,
     explain_unchanged,
     matched_nodes,
-    option_states,
     pass_states,
     readable_name,
 )
@@ -249,7 +248,6 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
         "stages": graphs.state(),
         "passes": {
             "passes": cards,
-            "options": option_states(session),
             "canUndo": False,
             "canRedo": False,
             "code": session.to_python(),

@@ -168,22 +168,8 @@ class Pass(TypedDict):
     error: PassError | None
 
 
-class Option(TypedDict):
-    """An option of a compiler that its passes read."""
-
-    name: str
-    on: bool
-    isChanged: bool
-    """Whether it is other than at first."""
-    phases: str
-    description: str
-    fixed: str
-    """Why it cannot be switched; empty if it can."""
-
-
 class Passes(TypedDict):
     passes: list[Pass]
-    options: NotRequired[list[Option]]
     canUndo: bool
     canRedo: bool
     code: NotRequired[str]

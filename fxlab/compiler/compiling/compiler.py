@@ -56,8 +56,6 @@ class Compile:
 
     off: frozenset[str]
     limits: Mapping[str, Limit]
-    options: Mapping[str, Any]
-    """Options that were other than those of the compiler."""
     recorder: Recorder
 
 
@@ -101,7 +99,7 @@ class Compiler:
         """
         while True:
             try:
-                return self.compile(0, "", frozenset(), {}, {})
+                return self.compile(0, "", frozenset(), {})
             except CrashedError as error:
                 crash = error.crash
                 if not crash.can_skip or crash in self._crashes or len(self._crashes) >= _MOST_CRASHES:
@@ -161,8 +159,6 @@ class Compiler:
 
     capture: Verdict | None = None
     """``None`` also of recorded scripts, whose model is not at hand."""
-    why_no_options = ""
-    """Why options cannot be changed; empty if they can."""
     recorded_by = ""
     """The Python that records code which cannot be compiled again here; empty if it can be."""
 
@@ -172,11 +168,10 @@ class Compiler:
         kind: str,
         off: frozenset[str],
         limits: Mapping[str, Limit],
-        options: Mapping[str, Any],
         *,
         generates: bool = False,
     ) -> Compile:
-        """Compile once, with passes of one stack of one graph off or limited, and with options changed."""
+        """Compile once, with passes of one stack of one graph off or limited."""
 
         def is_meant(of: str) -> bool:
             return of == kind and len(recorder.recordings) == number + 1
@@ -201,7 +196,6 @@ class Compiler:
                     stack.enter_context(generating())
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
-                settings["options"] = {**settings["options"], **options}
                 stack.enter_context(autocast_set(self._autocast))
                 outcome = Outcome(self._model, self._named(args, kwargs))
                 result, remarks = compile_once(self._called, args, kwargs, recorder, **settings)
@@ -225,7 +219,7 @@ class Compiler:
                 known = ({}, {}) if place else (given, ran)
                 self.frames.append(frame := Frame(self._model, *known, recording))
                 self.remarks += [words for words in frame.remarks if words not in self.remarks]
-        return Compile(off, dict(limits), dict(options), recorder)
+        return Compile(off, dict(limits), recorder)
 
 
 def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -241,13 +241,12 @@ def linked(
 class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
-    why_no_options = _ONCE
     recorded_by = "with fxlab.compiler.record_compile() as record:\n    run()  # what compiles"
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings
         self.frames, self.remarks = frames, []
-        self.first = Compile(frozenset(), {}, {}, recorder)
+        self.first = Compile(frozenset(), {}, recorder)
 
     def compile(self, *asked: Any, **settings: Any) -> NoReturn:
         """Refuse: the script's own work between its compiles cannot be repeated."""

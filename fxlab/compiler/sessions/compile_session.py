@@ -280,7 +280,6 @@ class CompileSession(SwitchedCompile, StoryTables):
             "",
             f"session = fxlab.compiler.compile_session(model, inputs{words}){which}",
         ]
-        lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
                 lines += ["session.generate_code()"] if self._internals.is_on(pass_) else []

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from torch.fx import Node
 
-from fxlab.base.checks import describe, type_error
-from fxlab.base.first_use import pd
-from fxlab.base.hints import nearest
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
-from fxlab.compiler.options.hooks import options_of_passes, values
 from fxlab.session import Session
-from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
-from fxlab.session.session_lock import changes_stack, locked
-from fxlab.session.stages import Stages
+from fxlab.session.session_lock import changes_stack
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
@@ -91,112 +84,17 @@ class SwitchedCompile(Session):
             )
         super().move(pass_, place)
 
-    @locked
-    def options(self) -> pd.DataFrame:
-        """List the options of Inductor that switch its passes on and off, with torch's own words for each.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each on/off option that the passes over FX graphs read in the source of this
-            torch, and for each other one that was changed here. Indexed by ``option``: its ``value`` now and
-            ``at_first``, the ``phases`` whose passes read it, the file and line where that is (``place``),
-            the comment above it in ``torch._inductor.config`` (``description``; empty if there is none), and
-            why it cannot be switched (``fixed``).
-
-        Raises
-        ------
-        ValueError
-            If options cannot be changed: those of ``forward`` and ``backward`` are those of the joint
-            session, and a recorded script is not compiled again.
-        """
-        self._check_options()
-        return options_table(self._compiled.compiler.settings["options"], dict(self._switches.options))
-
-    @locked
-    def set_option(self, name: str, value: Any) -> None:
-        """Change an option of Inductor: the model is compiled again with it, which can be undone.
-
-        Passes that run only with it are offered, and are on; those that do not run any more are not offered.
-
-        Parameters
-        ----------
-        name
-            One of :meth:`options`, or any other of ``torch._inductor.list_options()``.
-        value
-            Its value.
-
-        Raises
-        ------
-        TypeError
-            If the value is of another type than the option.
-        ValueError
-            If there is no such option, or it cannot be changed here; see :meth:`options`.
-        RuntimeError
-            If the compiler fails with it. The session is as it was.
-
-        Examples
-        --------
-        >>> import fxlab, torch
-        >>> from torch import nn
-        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
-        >>> session = fxlab.compiler.compile_session(model, torch.ones(2, 4))
-        >>> "joint/pass_pattern_0" in session.unchanged
-        True
-        >>> session.set_option("pattern_matcher", False)
-        >>> "joint/pass_pattern_0" in session.unchanged
-        False
-        >>> _ = session.undo()
-        """
-        self._check_options()
-        name = check_option(name, value)
-        changed = {**dict(self._switches.options), name: value}
-        if {**values(), **self._compiled.compiler.settings["options"]}[name] == value:
-            del changed[name]
-        self._go_to(replace(self._switches, options=tuple(sorted(changed.items()))))
-
-    @property
-    def has_options(self) -> bool:
-        """Whether options can be changed."""
-        return not self._compiled.why_no_options
-
-    def _check_options(self) -> None:
-        if why := self._compiled.why_no_options:
-            raise ValueError(f"Options cannot be changed in this session: {why}.")
-
     def _go_to(self, switches: Switches) -> None:
-        with self._options_of(switches):
-            super()._go_to(self._with_new_passes(switches))
+        super()._go_to(self._with_new_passes(switches))
 
     def _settle(self, history: History) -> None:
-        with self._options_of(history.now):
-            self._prepare(history.now)
-            super()._settle(history)
-
-    @contextmanager
-    def _options_of(self, switches: Switches) -> Iterator[None]:
-        """Rebuild all stages with other options; after an error they are as before."""
-        options = dict(switches.options)
-        if options == self._compiled.options:
-            yield
-            return
-        before = self._compiled.options, self._stages, self._comparisons
-        self._compiled.options = options
-        self._stages = Stages(self.original, self._offer.limited)
-        self._comparisons = Comparisons(self.original, self._stages.note_original)
-        try:
-            yield
-        except BaseException:
-            self._compiled.options, self._stages, self._comparisons = before
-            raise
+        self._prepare(history.now)
+        super()._settle(history)
 
     def _with_new_passes(self, switches: Switches) -> Switches:
         """Offer passes that change the graph only now that other passes are on or off."""
         while True:
             new = self._prepare(switches)
-            if switches.options != self._switches.options:
-                for name in {*self._compilers_own(switches.offered)} - self._compiled.running:
-                    switches = switches.without(name)
             if not new:
                 return switches
             changing = self._compiled.changing
@@ -212,10 +110,8 @@ class SwitchedCompile(Session):
         return self._compiled.prepare(self._entries(switches), self._off(switches))
 
     def _off(self, switches: Switches) -> list[str]:
-        return self._compilers_own(name for name in switches.offered if name not in switches.on)
-
-    def _compilers_own(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if isinstance(self._offer.limited(name, ()), CompilerPass)]
+        off = (name for name in switches.offered if name not in switches.on)
+        return [name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass)]
 
     def _entries(self, switches: Switches) -> Entries:
         passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())
@@ -235,36 +131,3 @@ def _to_do(pass_: CompilerPass) -> str:
 
 def _fixed(pass_: Transformation) -> str:
     return pass_.fixed if isinstance(pass_, CompilerPass) else ""
-
-
-def check_option(name: object, value: object) -> str:
-    """Return the name of an option as Inductor writes it; raises as :meth:`set_option` does."""
-    if not isinstance(name, str):
-        raise type_error("name", "the name of an option of Inductor", name)
-    known, name = values(), name.replace("-", "_")
-    if name not in known:
-        hint = nearest(name, known) or " torch._inductor.list_options() has their names."
-        raise ValueError(f"name: Inductor has no option {name!r}.{hint}")
-    if name in (found := options_of_passes()) and (why := found[name].fixed):
-        raise ValueError(f"name: {name} cannot be switched here. {why}.")
-    now = known[name]
-    if isinstance(now, bool) and not isinstance(value, bool):
-        raise TypeError(f"value: {name} is True or False, got {describe(value)}.")
-    if isinstance(now, dict | list | str) and not isinstance(value, type(now)):
-        raise type_error("value", f"a {type(now).__name__} for {name}", value)
-    return name
-
-
-def options_table(given: Mapping[str, Any], changed: Mapping[str, Any]) -> pd.DataFrame:
-    """List the on/off options that passes read; see :meth:`fxlab.compiler.CompileSession.options`."""
-    known = values() | {**given}
-    rows = [
-        (name, {**known, **changed}[name], known[name], *about)
-        for name, option in options_of_passes().items()
-        for about in [(", ".join(option.phases), option.place, option.description, option.fixed)]
-    ]
-    rows += [
-        (name, changed[name], known[name], "", "", "", "") for name in changed.keys() - {r[0] for r in rows}
-    ]
-    columns = ["option", "value", "at_first", "phases", "place", "description", "fixed"]
-    return pd.DataFrame(rows, columns=columns, dtype=object).set_index("option")
