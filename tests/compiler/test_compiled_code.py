@@ -65,7 +65,7 @@ def test_code_is_taken_off_and_offered_again(generated):
 
 
 @pytest.mark.slow
-def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
+def test_code_for_other_passes_is_generated_anew(generated, monkeypatch):
     stage = generated.stages[1].meta[KEY]
     stack, asked = stage.stack, []
     first = stack.compiler.first
@@ -73,9 +73,8 @@ def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
     monkeypatch.setattr(stack.compiler, "compile", lambda *given, **_: asked.append(given) or first)
     assert stack._generated(stage.entries) is first.recorder.recordings[0]
     assert not asked
-    monkeypatch.setattr(stack, "options", {"shape_padding": False})
-    stack._generated(stage.entries)
-    assert [given[-1] for given in asked] == [{"shape_padding": False}]
+    stack._generated(())
+    assert [off for _, _, off, _ in asked] == [frozenset(name for name, _ in stage.entries)]
 
 
 @pytest.mark.slow
