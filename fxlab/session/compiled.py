@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from torch.fx import GraphModule
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,9 +32,6 @@ class Compiled(Protocol):
 
     def patterns(self) -> pd.DataFrame:
         """List the patterns of the passes that have run."""
-
-    def pattern_graphs(self) -> list[GraphModule]:
-        """Return the patterns as graphs to look at, one for each row of :meth:`patterns`."""
 
     def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
         """Return the candidates of each pass that has changed nothing, by its name."""

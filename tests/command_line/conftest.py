@@ -27,6 +27,9 @@ class DoubleWeights(Transformation):
 class Raising(Transformation):
     def transform(self, graph_module):
         raise KeyError("no such layer")
+
+
+double_weights, raising = DoubleWeights(), Raising()
 """
 
 TINY = """

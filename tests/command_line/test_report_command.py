@@ -24,7 +24,7 @@ def test_without_passes_the_model_is_itself(fxlab, tiny):
 
 
 def test_a_pass_that_changes_the_model_ends_with_1_and_is_named(fxlab, tiny, bad_passes):
-    passes = f"merge-linears,fuse-bias-in-linear,{bad_passes}:DoubleWeights"
+    passes = f"merge-linears,fuse-bias-in-linear,{bad_passes}:double_weights"
     ended = fxlab("report", tiny, "--passes", passes, "--json")
     answer = json.loads(ended.out)
     assert ended.code == 1
@@ -39,7 +39,7 @@ def test_outputs_without_numbers_end_with_5(fxlab, tiny):
 
 
 def test_a_pass_that_raises_ends_with_4(fxlab, tiny, bad_passes):
-    ended = fxlab("report", tiny, "--passes", f"merge-linears,{bad_passes}:Raising")
+    ended = fxlab("report", tiny, "--passes", f"merge-linears,{bad_passes}:raising")
     assert ended.code == 4
     assert "raising failed" in ended.err
     assert "no such layer" in ended.err

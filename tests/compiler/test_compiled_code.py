@@ -11,6 +11,7 @@ import fxlab
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.compiling.stack import KEY
+from fxlab.transformations.candidate_filter import Limit
 from fxlab.view_model.pass_offer import add, offers
 
 CODE = "compiled code"
@@ -65,7 +66,7 @@ def test_code_is_taken_off_and_offered_again(generated):
 
 
 @pytest.mark.slow
-def test_code_for_other_passes_is_generated_anew(generated, monkeypatch):
+def test_code_for_other_matches_is_generated_anew(generated, monkeypatch):
     stage = generated.stages[1].meta[KEY]
     stack, asked = stage.stack, []
     first = stack.compiler.first
@@ -73,8 +74,9 @@ def test_code_for_other_passes_is_generated_anew(generated, monkeypatch):
     monkeypatch.setattr(stack.compiler, "compile", lambda *given, **_: asked.append(given) or first)
     assert stack._generated(stage.entries) is first.recorder.recordings[0]
     assert not asked
-    stack._generated(())
-    assert [off for _, _, off, _ in asked] == [frozenset(name for name, _ in stage.entries)]
+    limit = Limit(frozenset({"relu"}))
+    stack._generated((("joint/a_pass", limit),))
+    assert [limits for *_, limits in asked] == [{"joint/a_pass": limit}]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fxlab.base.checks import type_error
 from fxlab.base.first_use import pd
@@ -146,20 +146,6 @@ class CompileSession(SwitchedCompile, StoryTables):
             If there is no such pass.
         """
         return patterns_table(self._tried(pass_))
-
-    @locked
-    def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
-        """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
-
-        An operator that may be one of several is the first of them, a list of any length has one element, and
-        an unused value is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
-        ``pattern``: the name of a pattern (see :meth:`patterns`). Left out, all. ``pass_``: one pass. Left
-        out, all passes that have run. Raises TypeError if ``pattern`` is no name; ValueError if there is no
-        such pattern or pass. Returns one for each row of :meth:`patterns` that has the name, in their order.
-        """
-        tried = self._tried(pass_)
-        _check_pattern(pattern, tried)
-        return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
 
     @locked
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
