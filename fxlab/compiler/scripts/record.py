@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +13,6 @@ from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
 
 from fxlab.base.author_frames import error_words
 from fxlab.base.first_use import pd
@@ -27,7 +24,6 @@ from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, StoryTables, guards_table, story_table
-from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -120,22 +116,9 @@ class CompileRecord(StoryTables):
         return pd.DataFrame(rows, columns=columns)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it as a folder of texts, which ``diff -r`` can compare with another.
+        """Write its tables and remarks into a folder: ``graphs.csv``, ``story.csv`` and so on; runs nothing.
 
-        The folder has tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
-        ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,
-        nested by module), its difference to the stage before it, ``passes.csv``, and ``patterns.csv`` with
-        the matches of each pattern and the failure of its nearest miss. Nothing is run.
-
-        Parameters
-        ----------
-        folder
-            The folder, which is made if it does not exist.
-
-        Returns
-        -------
-        pathlib.Path
-            The folder; OSError if it cannot be written.
+        ``folder``: is made if it does not exist, and returned. Raises OSError if it cannot be written.
 
         Examples
         --------
@@ -144,15 +127,13 @@ class CompileRecord(StoryTables):
         ...     _ = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in record.write(folder).iterdir())
-        ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
+        ['graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
         """
-        tables = {"graphs": self.table, "story": self.story(), "guards": self.guards()}
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_tables(tables, folder)
-        _write_lines(folder / "remarks.txt", self.remarks)
-        for name, session in self.sessions.items():
-            _write_stages(session, folder / _file_name(name))
+        for name, table in (("graphs", self.table), ("story", self.story()), ("guards", self.guards())):
+            table.to_csv(folder / f"{name}.csv", index=False)
+        (folder / "remarks.txt").write_text("".join(f"{line}\n" for line in self.remarks), "utf-8")
         return folder
 
     @contextmanager
@@ -298,60 +279,3 @@ def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     tensors = sum(isinstance(value, torch.Tensor) and id(value) not in held for value in recording.values)
     known = (given, ran) if len(places) == tensors else ({}, {})
     return Frame(model, *known, recording)
-
-
-def _write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    for name, table in tables.items():
-        table.to_csv(folder / f"{name}.csv", index=isinstance(table.index.name, str))
-
-
-def _write_stages(session: CompileSession, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    before: list[str] = []
-    rows = []
-    for number, stage in enumerate(session.stages):
-        pass_ = session.applied[number - 1] if number else None
-        title = "before all passes" if pass_ is None else str(pass_.name)
-        name = f"{number:02} {_file_name(title)}"
-        lines = list(stage_text(stage))
-        _write_lines(folder / f"{name}.txt", lines)
-        if pass_ is not None:
-            difference = difflib.unified_diff(before, lines, "before", title, lineterm="")
-            _write_lines(folder / f"{name}.diff", difference)
-            rows.append((title, str(session.changes(pass_)), len(before), len(lines)))
-        before = lines
-    passes = pd.DataFrame(rows, columns=["pass", "changes", "lines_before", "lines_after"])
-    _write_tables({"passes": passes, "patterns": session.patterns()}, folder)
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-
-
-def stage_text(graph_module: GraphModule) -> Iterator[str]:
-    """Yield a line for each node of a graph, under lines for the modules that it is in."""
-    inside: list[str] = []
-    for node in graph_module.graph.nodes:
-        path = module_path(node).split(".") if module_path(node) else inside * (node.op == "get_attr")
-        same = next((i for i, (a, b) in enumerate(zip(inside, path, strict=False)) if a != b), None)
-        same = min(len(inside), len(path)) if same is None else same
-        for depth, name in enumerate(path[same:], same):
-            yield f"{'  ' * depth}{name}:"
-        inside = path
-        yield "  " * len(path) + _line(node)
-
-
-def _line(node: Node) -> str:
-    if node.op == "output":
-        return f"return {node.args[0]}"
-    shape, dtype = shape_and_dtype(node)
-    result = f"  # {dtype}{list(shape)}" if shape is not None else ""
-    if node.op == "placeholder":
-        return f"{node.name} = input{result}"
-    given = [*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items())]
-    call = target_text(node) if node.op == "get_attr" else f"{target_text(node)}({', '.join(given)})"
-    return f"{node.name} = {call}{result}"
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.+=-]+", "-", text).strip("-")
