@@ -182,8 +182,8 @@ def record_compile() -> CompileRecord:
     """Record the work of ``torch.compile`` for the code of a block, which is not changed.
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with generated
-    code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on disk. Code
-    compiled before the block, or by another thread, is not seen; ``remarks`` name the functions.
+    code. Compiled graphs are not read from caches on disk. Code compiled before the block, or by another
+    thread, is not seen; ``remarks`` name the functions.
 
     Returns
     -------
