@@ -44,18 +44,6 @@ def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_
 
 
 @pytest.mark.slow
-def test_a_script_of_generated_code_has_the_graph_that_it_is_generated_for(generated, tmp_path):
-    script = fxlab.testing.repro(generated, tmp_path / "code.py")
-    below = fxlab.testing.repro(generated.stages[-2], tmp_path / "below.py", inputs=generated.inputs)
-    assert "aten.addmm" in script.read_text()
-    assert _code(script) == _code(below)
-
-
-def _code(script):
-    return script.read_text().partition("def forward")[2].partition("DATA")[0]
-
-
-@pytest.mark.slow
 def test_code_is_taken_off_and_offered_again(generated):
     generated.revert(CODE)
     try:
