@@ -26,10 +26,6 @@ class Compiled(Protocol):
     def story(self) -> pd.DataFrame:
         """List the compiles, recompiles and breaks of the graph's function."""
 
-    @property
-    def has_code(self) -> bool:
-        """Whether code was generated for the passes that are on."""
-
     def patterns(self) -> pd.DataFrame:
         """List the patterns of the passes that have run."""
 
