@@ -2,6 +2,6 @@
 
 from fxlab.deployment.files.export import ExportedFile, export
 from fxlab.deployment.files.judge_file import file_verdict
-from fxlab.deployment.files.write_file import ExportError, missing_package
+from fxlab.deployment.files.write_file import ExportError
 
-__all__ = ["ExportError", "ExportedFile", "export", "file_verdict", "missing_package"]
+__all__ = ["ExportError", "ExportedFile", "export", "file_verdict"]
