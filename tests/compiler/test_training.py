@@ -27,7 +27,7 @@ def divergence(session):
 def test_there_are_three_stacks(session):
     assert list(session.graphs) == ["joint", "forward", "backward"]
     assert session.graphs["joint"] is session
-    for stage in session.stages:
+    for stage in session.stages[1:]:  # the first is what Dynamo has captured
         backward = [bool(node.meta.get("autograd_backward")) for node in stage.graph.nodes]
         assert {*backward} == {False, True}
 
