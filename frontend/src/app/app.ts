@@ -252,6 +252,7 @@ export class App {
       picture: (picture) => this.showPicture(picture),
       beside: () => {
         this.graphs.showBeside();
+        this.frame.setBeside((this.model.get("beside") ?? []).length > 0);
         this.selection.show();
       },
       tables: (tables) => tables?.outputs && this.showTables(tables),
