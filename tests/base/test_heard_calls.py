@@ -205,6 +205,7 @@ def test_renamed_descriptors_of_inputs_are_a_remark(training):
     assert next(iter(session.inputs)) == "x"
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("phase", ["pre_grad", "joint_graph", "post_grad"])
 def test_a_phase_of_another_name_is_a_remark(monkeypatch, phase, training):

@@ -141,7 +141,7 @@ def test_a_right_port_agrees_and_nothing_is_accused(original, compared):
     assert fxlab.first_divergence(original, port, (IDS,)) is None
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("mistake", "there", "in_reference"),
     [
@@ -210,21 +210,6 @@ def test_layers_that_are_exchanged_are_told_by_their_weights(model):
     assert "Weights: layers.1 and layers.2 are exchanged" in str(found)
 
 
-def test_a_cast_that_only_rounds_is_named(model):
-    class Rounded(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids):
-            return self.model(ids)["logits"].bfloat16().float()
-
-    found = fxlab.compare(model, Rounded(), (IDS,))
-    assert not found
-    assert found.first.nodes == ("bfloat16",)
-    assert "rounds worse" in str(found.first)
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_exported_decomposed_and_captured_graphs_agree(model, original):
     program = torch.export.export(model, (IDS,))
@@ -270,7 +255,7 @@ class Turned(nn.Module):
         return (x * at) @ x.transpose(-2, -1)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -328,18 +313,7 @@ def test_two_kinds_of_attention_agree_and_a_changed_weight_is_found(architecture
     assert [(each.candidate, each.status) for each in found.odd_weights] == [(name, "other values")]
 
 
-def test_another_dtype_agrees_and_a_mistake_in_it_does_not(model):
-    other = copy.deepcopy(model).bfloat16()
-    found = fxlab.compare(model, other, (IDS,))
-    assert found
-    assert "in bfloat16 for float32" in found.verdict.reason
-    with torch.no_grad():
-        other.layers[2].up.weight[0] *= 3
-    found = fxlab.compare(model, other, (IDS,))
-    assert not found
-    assert found.first.candidate == "layers.2.up"
-
-
+@pytest.mark.weekly
 @pytest.mark.parametrize("mistake", ["", "scale"])
 def test_a_merged_adapter_is_right_or_wrong(model, mistake):
     class Adapted(nn.Module):
@@ -381,11 +355,6 @@ def test_outputs_are_paired_as_asked():
     found = fxlab.compare(Two(), Two(exchanged=True), PAIR, outputs={0: 1, "1": 0})
     assert found
     assert list(found.verdict.outputs) == ["0", "1"]
-
-
-def test_outputs_in_another_order_of_elements_differ():
-    found = fxlab.compare(lambda x: x + 1, lambda x: (x + 1).flip(0), torch.randn(5))
-    assert not found
 
 
 def test_outputs_that_are_exchanged_differ():
@@ -632,6 +601,7 @@ def test_the_order_of_the_last_of_many_elements_counts():
     torch.testing.assert_close(ours.flat, -negative.flat)
 
 
+@pytest.mark.weekly
 def test_two_models_stand_side_by_side_with_one_name_for_one_value(model):
     session = fxlab.compare(model, Port(model, "gelu").eval(), {"ids": IDS}).session
     inspector = fxlab.inspect(session)
@@ -682,6 +652,7 @@ def test_outputs_without_numbers_are_no_difference_in_words():
     assert "agree" not in str(found)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("inputs", [(IDS.double(), IDS.double()), {"x": IDS.double(), "y": IDS.double()}])
 def test_writes_into_inputs_are_compared(inputs):
     def writes(x, y):

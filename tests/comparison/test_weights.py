@@ -43,12 +43,6 @@ def models():
     return model, other
 
 
-def test_equal_weights_are_equal(models):
-    rows = told(*models)
-    assert {row.status for row in rows.values()} == {"equal"}
-    assert all(name == row.reference[0] for name, row in rows.items() if row.reference)
-
-
 @pytest.mark.parametrize(
     ("change", "status"),
     [

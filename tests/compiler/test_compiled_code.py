@@ -30,7 +30,7 @@ def generated():
     return session
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_below(generated):
     assert [pass_.name for pass_ in generated.applied] == ["AOTAutograd", CODE]
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_a_mistake_of_code_generation_is_that_of_the_last_stage():
     assert bisection.pass_.name == CODE
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
     session = fxlab.compiler.compile_session(*a_model(), training=True)
     session.generate_code()
@@ -171,7 +171,7 @@ def _doubled(graph_module):
     return graph_module
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_code_that_makes_a_view_of_an_input_is_judged_with_and_without_it():
     session = fxlab.compiler.compile_session(lambda x: (x.view(-1)[:4].add_(1), x + 1), torch.randn(4, 8))
     session.generate_code()

@@ -116,6 +116,7 @@ def test_options_are_those_of_the_whole_compile():
     assert not recorded.has_options
 
 
+@pytest.mark.weekly
 def test_what_was_compiled_with_options_is_kept(session):
     compiles = session._compiled._compiles
     session.set_option("reorder_for_locality", False)

@@ -211,15 +211,6 @@ def test_passes_that_changed_nothing_are_explained_as_well(session):
     assert session.explain(name).columns.tolist() == session.explain(DOUBLED).columns.tolist()
 
 
-def test_with_a_pass_off_its_patterns_are_not_tried(session):
-    session.revert(DOUBLED)
-    assert DOUBLED not in set(session.patterns()["pass"])
-    session.undo()
-    session.exclude(DOUBLED, "mul")
-    assert not session.explain(DOUBLED).loc["mul", "matched"]
-    session.undo()
-
-
 def test_a_node_that_calls_nothing_is_told_by_its_kind():
     graph = fx.Graph()
     graph.output((graph.placeholder("x"), graph.get_attr("weight")))
@@ -237,13 +228,6 @@ def test_details_of_a_node_say_why_not(session):
     node = next(node for node in session.stages[1].graph.nodes if node.name == "tanh")
     reasons = [row["reason"] for row in describer.node(node)["candidates"]]
     assert "never: all operators match, and the setting b2b_gemm_pass is off" in reasons
-
-
-def test_the_table_of_patterns_is_one_of_the_page(session):
-    frame, words = PATTERNS.make(session)
-    assert frame.index[0] == "double_relu"
-    assert words.startswith("1 pattern of ")
-    assert not PATTERNS.is_made_of(fxlab.Session(torch.fx.symbolic_trace(nn.ReLU())))
 
 
 def test_the_patterns_of_torch_are_as_they_were(patterns, session):
@@ -326,7 +310,7 @@ def test_a_huge_pattern_has_no_picture():
     assert pattern_picture(graph) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_every_pattern_of_torch_is_drawn_with_all_its_operators(session):
     table = session.patterns()
     drawn = {}

@@ -11,7 +11,6 @@ from torch import fx, nn
 from fxlab import (
     ChangeTrueDivToMulByInverse,
     EliminateCommonSubexpressions,
-    FuseBatchNorm2dInConv2d,
     FuseBiasInLinear,
     MergeLinears,
     RemoveDeadCode,
@@ -86,12 +85,6 @@ def drop_dropouts(graph_module: fx.GraphModule) -> None:
 )
 def test_what_a_pass_has_done_is_one_sentence(p: Transformation, sentence: str) -> None:
     assert said(p) == sentence
-
-
-def test_nodes_of_several_kinds_become_one() -> None:
-    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
-    fuse = FuseBatchNorm2dInConv2d()
-    assert said(fuse, layers) == "2 rewrites: 2 convs and 2 batch norms become 2 convs"
 
 
 def test_a_node_that_is_kept_for_others_is_no_change() -> None:

@@ -81,14 +81,6 @@ def test_values_that_the_backward_pass_reads_say_how_long_they_are_kept() -> Non
     assert not source("kept-until").is_made_of(symbolic_trace(nn.Linear(4, 1), torch.ones(3, 4)))
 
 
-def test_dtypes_are_words(subject: Subject) -> None:
-    for node in subject.graph_module.graph.nodes:
-        node.meta["val"] = torch.empty(2, dtype=torch.bfloat16 if node.name == "relu" else torch.float32)
-    overlay = source("dtype").overlay(subject)
-    assert overlay.of(["relu"]) == "bfloat16"
-    assert overlay.of(["relu", "cat"]) == "mixed"
-
-
 def test_what_must_run_needs_inputs(subject: Subject) -> None:
     with pytest.raises(ValueError, match="no inputs"):
         source("time").overlay(Subject(subject.graph_module, subject.original))

@@ -20,7 +20,7 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
-from fxlab.transformations import RewritePass, base
+from fxlab.transformations import RewritePass
 from fxlab.validation import Status
 
 
@@ -234,24 +234,6 @@ def test_what_was_changed_together_is_named_by_any_of_it_and_by_what_it_became(s
     assert session.graph_module.key.weight is session.original.key.weight
 
 
-def test_a_candidate_that_is_gone_for_now_may_stay_left_out(divisions):
-    class EraseFirst(Transformation):
-        def transform(self, graph_module):
-            node = next(iter(graph_module.graph.find_nodes(op="call_function", target=operator.truediv)))
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            return graph_module
-
-    passes = [EraseFirst(), ChangeTrueDivToMulByInverse()]
-    session = Session(divisions.original, divisions.inputs, passes=passes)
-    session.exclude(CHANGE, "truediv")
-    session.apply(CHANGE)
-    session.apply("erase-first")
-    assert fxlab.rewriting.transformed_nodes(
-        session.graph_module, original=session.original
-    ).index.tolist() == ["truediv_1"]
-
-
 def test_what_cannot_be_left_out_is_said_and_changes_nothing(divisions):
     divisions.apply(CHANGE)
     current = divisions.graph_module
@@ -277,18 +259,6 @@ def test_a_rewrite_that_others_need_stays(divisions):
     with pytest.raises(TransformationError, match="needs-multiplication"):
         session.exclude(CHANGE, "truediv_1")
     assert session._internals.excluded(CHANGE) == (("truediv",),)
-
-
-def test_tables_handed_out_are_copies(session):
-    table = fxlab.compare_outputs(session.original, session.graph_module, session.inputs)
-    table["same_bits"] = False
-    assert fxlab.compare_outputs(session.original, session.graph_module, session.inputs)["same_bits"].all()
-
-
-def test_explain_speaks_of_the_stage_below_the_pass(session):
-    assert session.explain("merge-linears")["matched"].any()
-    session.apply("merge-linears")
-    assert session.explain("merge-linears")["matched"].any()
 
 
 def test_listeners_hear_of_each_change_until_they_unsubscribe(session):
@@ -383,13 +353,6 @@ def test_the_verdict_is_that_of_what_is_on(session, name):
     assert session.verdict().agrees
 
 
-def test_changed_nodes_stand_beside_what_they_stand_for(session):
-    session.apply("merge-linears")
-    assert fxlab.rewriting.transformed_nodes(
-        session.graph_module, original=session.original
-    ).before.tolist() == [["query", "key"]]
-
-
 def test_without_inputs_there_is_no_verdict():
     session = Session(torch.fx.symbolic_trace(Model().eval()))
     with pytest.raises(ValueError, match="has no inputs"):
@@ -419,11 +382,6 @@ def test_a_pass_is_moved_in_the_stack_and_put_back(session, inputs):
     assert session.graph_module.code == before.code
     session.redo()
     assert session.passes[0].name == "mul-to-add"
-
-
-def test_moving_a_pass_to_where_it_is_changes_nothing(session):
-    session.move(session.passes[1], 1)
-    assert not session._internals.can_undo
 
 
 @pytest.mark.parametrize(
@@ -625,18 +583,6 @@ def test_results_about_a_pass_are_not_those_of_another_that_took_its_name():
         session.undo()
 
 
-def test_running_the_model_in_a_session_is_no_change_of_it():
-    traced = torch.fx.symbolic_trace(Norms())  # in training mode, where a run moves statistics
-    session = Session(traced, torch.randn(2, 3, 2, 2))
-    session.apply("merge-linears")
-    stage, heard = session.graph_module, []
-    session.on_change(heard.append)
-    fxlab.compare_outputs(session.original, session.graph_module, session.inputs)
-    session.explain("merge-linears")
-    assert session.graph_module is stage
-    assert heard == []
-
-
 def test_a_pass_that_writes_in_place_is_not_applied_for_ever():
     session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[HalveWeightsInPlace()])
     session.add(from_callable(HalveWeightsInPlace().transform, name="halve"))
@@ -725,20 +671,6 @@ def test_a_listener_that_raises_keeps_nothing_from_the_others():
         assert heard[-1] == len(session.applied) == applied
 
 
-def test_a_listener_finds_the_session_unlocked():
-    session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[MergeLinears()])
-    found = []
-
-    def ask_in_another_thread(session):
-        thread = threading.Thread(target=lambda: found.append(session.graph_module))
-        thread.start()
-        thread.join(5)
-
-    session.on_change(ask_in_another_thread)
-    session.apply("merge-linears")
-    assert found == [session.graph_module]
-
-
 def test_a_warning_about_a_listener_names_the_line_that_changed_the_session(session):
     def breaks(session):
         raise KeyError("nobody home")
@@ -768,23 +700,6 @@ def test_a_stage_whose_outputs_were_compared_is_judged_without_another_run():
     CALLS.clear()
     assert session.verdict().status is Status.SAME_BITS
     assert not CALLS
-
-
-def test_digests_are_linear_in_the_passes_on_offer(monkeypatch):
-    counted = []
-    digest = base.digest
-    monkeypatch.setattr(base, "digest", lambda value: counted.append(1) or digest(value))
-
-    def digests(count):
-        counted.clear()
-        passes = [from_callable(lambda gm: None, name=f"own-{number}") for number in range(count)]
-        session = Session(torch.fx.symbolic_trace(nn.ReLU()), torch.ones(2), passes=passes)
-        for pass_ in passes:
-            session.apply(pass_)
-            assert session._internals.is_on(pass_.name)
-        return len(counted)
-
-    assert digests(40) <= 2.2 * digests(20)
 
 
 class Named(RewritePass[torch.fx.Node]):

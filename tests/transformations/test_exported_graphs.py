@@ -259,17 +259,6 @@ def test_a_batch_norm_in_training_stays():
     assert not explained.matched.any()
 
 
-def test_a_weight_that_is_computed_is_none_of_a_linear():
-    class Computed(Heads):
-        def forward(self, x):
-            return F.linear(x, self.query.weight * 2, self.query.bias) + self.key(x)
-
-    model, x = Computed().eval(), torch.randn(2, 3, 4)
-    gm = captured("export", model, x)
-    assert len(FuseBiasInLinear().explain(gm)) == 1
-    check(FuseBiasInLinear(), model, x, marked=1, gm=gm)
-
-
 def test_tensors_of_the_root_stay():
     model, x = nn.Linear(4, 6).eval(), torch.randn(3, 4)
     graph = captured("export", model, x)

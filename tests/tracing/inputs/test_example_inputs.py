@@ -250,7 +250,7 @@ KINDS = {
 }
 
 
-@pytest.mark.often(12)
+@pytest.mark.often(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_of_every_kind_have_the_shapes_that_the_configuration_asks_for(kind):
     make, shapes = KINDS[kind]

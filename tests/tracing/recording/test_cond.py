@@ -103,6 +103,7 @@ def test_a_branch_that_reads_the_mode_holds_for_this_mode():
         traced.train()(torch.rand(3, 4))
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("branch", "words"),
     [

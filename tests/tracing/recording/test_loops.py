@@ -159,6 +159,7 @@ def set_anew(model, x):
     return while_loop(lambda i, y: i < 3, lambda i, y: (7, y * i), (0, x))
 
 
+@pytest.mark.often(1)
 @torch.no_grad()
 @pytest.mark.parametrize("function", [of_numbers, of_numbers_and_data, set_anew])
 def test_numbers_that_a_loop_carries_are_followed(function):
@@ -182,6 +183,7 @@ def counting(body):
     return lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, body(y)), (zero, x))
 
 
+@pytest.mark.often(3)
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("function", "words"),

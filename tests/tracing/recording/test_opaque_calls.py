@@ -168,13 +168,6 @@ def test_modules_that_take_numbers_out_of_tensors_are_one_node_each():
         assert same_bits(traced(x, torch.tensor(lengths)), model(x, torch.tensor(lengths)))
 
 
-def test_no_loop_is_left_whole_if_sizes_are_to_be_fixed():
-    traced = traced_quietly(Recurrent(), torch.randn(2, 5, 4), dynamic=False)
-    assert not called(traced, scan)
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(torch.randn(2, 6, 4))
-
-
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_what_makes_sizes_too_complicated_is_one_node():
     traced = fxlab.symbolic_trace(Stretched(), torch.randn(2, 12))

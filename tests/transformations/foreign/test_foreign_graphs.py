@@ -107,27 +107,6 @@ def test_each_pass_is_applied_and_reversed(foreign):
         assert {node.name: dict(node.meta) for node in graph_module.graph.nodes} == meta, pass_.name
 
 
-def test_a_copy_shares_tensors_in_objects_with_slots_and_without():
-    from fxlab.models.graph_modules.graph_module import share_tensors_copy
-
-    class Slotted:
-        __slots__ = ("_private", "tensor", "unset")
-
-        def __init__(self):
-            self.tensor = torch.ones(2)
-
-    class Plain:
-        def __init__(self):
-            self.inside = [torch.ones(2)]
-
-    graph_module = torch.fx.symbolic_trace(nn.ReLU())
-    graph_module.slotted, graph_module.plain = Slotted(), Plain()
-    copied = share_tensors_copy(graph_module)
-    assert copied.slotted is not graph_module.slotted
-    assert copied.slotted.tensor is graph_module.slotted.tensor
-    assert copied.plain.inside[0] is graph_module.plain.inside[0]
-
-
 def test_a_module_with_a_local_function_for_a_hook_says_why_it_is_not_pickled():
     graph_module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
     graph_module.register_forward_pre_hook(lambda module, args: None)

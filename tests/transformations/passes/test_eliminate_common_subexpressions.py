@@ -73,16 +73,6 @@ def test_what_only_looks_the_same_is_no_candidate(function):
     check(ONCE, Apply(lambda _, x: function(x)), torch.randn(3, 3), marked=0, tolerance=0.0)
 
 
-def test_a_module_under_two_names_is_one():
-    linear = nn.Linear(3, 3)
-    model = Apply(lambda self, x: self.a(x) + self.b(x), a=linear, b=linear)
-    gm = traced(model)
-    list(gm.graph.nodes)[2].target = "b"
-    gm.b = gm.a
-    gm.recompile()
-    check(ONCE, model, torch.randn(3, 3), marked=1, gm=gm, tolerance=0.0)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -100,34 +90,6 @@ def test_what_has_effects_is_random_or_of_other_weights_is_no_candidate(function
     linears = {"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}
     model = Apply(function, drop=nn.Dropout(), norm=nn.BatchNorm1d(3), **linears).train()
     assert ONCE.explain(traced(model)).empty
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda x: x.add_(1),
-        lambda x: x.view(-1).mul_(2),
-        lambda x: F.relu(x, inplace=True),
-        lambda x: x[0].zero_(),
-    ],
-)
-def test_an_operand_that_is_written_in_between_keeps_them_apart(write):
-    def function(_, x):
-        before = x * 2
-        write(x)
-        return before + x * 2
-
-    assert why_not(Apply(function), torch.randn(3, 3)) == "written-in-between"
-
-
-def test_after_the_write_they_are_the_same_again():
-    def function(_, x):
-        before = x * 2
-        x.add_(1)
-        return before + x * 2 + x * 2
-
-    gm = check(ONCE, Apply(function), torch.randn(3, 3), marked=1, tolerance=0.0)
-    assert len(gm.graph.find_nodes(op="call_function", target=operator.mul)) == 2
 
 
 APART = {
@@ -211,34 +173,6 @@ def test_a_weight_that_the_graph_writes_keeps_calls_of_its_module_apart():
         return before + self.a(x)
 
     assert why_not(Apply(function, a=nn.Linear(3, 3))) == "state-written"
-
-
-def test_a_hook_may_return_what_the_module_was_given():
-    def function(self, x):
-        value = self.a(x)
-        first = value.sum()
-        x.add_(1)
-        return first, value.sum()
-
-    model = Apply(function, a=nn.Linear(3, 3))
-    model.a.register_forward_hook(lambda module, args, result: args[0])
-    assert why_not(model, torch.randn(2, 3)) == "written-in-between"
-
-
-def test_a_hook_on_all_modules_may_write_what_they_read():
-    def write(module, args):
-        if isinstance(module, nn.Linear):
-            args[0].add_(1)
-
-    def function(self, x):
-        first = x.sum()
-        return first, self.a(x), x.sum()
-
-    handle = nn.modules.module.register_module_forward_pre_hook(write)
-    try:
-        assert why_not(Apply(function, a=nn.Linear(3, 3)), torch.randn(2, 3)) == "written-in-between"
-    finally:
-        handle.remove()
 
 
 @pytest.mark.parametrize(

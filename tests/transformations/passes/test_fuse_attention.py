@@ -248,21 +248,6 @@ def test_what_is_no_such_attention_stays(function, code):
     assert why_not(function) == code
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda _, q, k, v, m: F.dropout((q @ k.mT).softmax(-1), 0.1) @ v,
-        lambda self, q, k, v, m: self.drop((q @ k.mT).softmax(-1)) @ v,
-        lambda _, q, k, v, m: v.mT @ (q @ k.mT).softmax(-1),
-        lambda _, q, k, v, m: (q @ k.mT) @ v,
-    ],
-)
-def test_dropouts_that_drop_and_other_products_are_no_candidates(function):
-    model = Attends(function, drop=nn.Dropout()).train()
-    gm = shaped(model, *inputs())
-    assert FUSE.candidates(gm) == []
-
-
 @pytest.mark.parametrize("name", ["q", "k", "scores"])
 def test_what_is_written_in_between_stays(name):
     def function(_, q, k, v, m):
@@ -322,28 +307,6 @@ def test_keys_that_are_not_transposed_in_the_graph_are():
     assert_is(FUSE(gm, reverse=True), before)
 
 
-def test_transposed_keys_that_others_read_are_still_there():
-    def function(_, q, k, v, m):
-        keys = k.mT
-        return (q @ keys).softmax(-1) @ v, keys.sum()
-
-    checked(function)
-
-
-def test_gradients_are_the_same_up_to_rounding():
-    model = Attends(lambda _, q, k, v, m: (q @ k.mT / 3 + masked(m)).softmax(-1) @ v)
-    given = inputs(torch.float64)
-    model.function = lambda _, q, k, v, m: (q @ k.mT / 3).softmax(-1) @ v
-    gm = FUSE(shaped(model, *given))
-    assert FUSE.get_transformed_nodes(gm)
-    grads = []
-    for module in (model, gm):
-        q, k, v = (tensor.clone().requires_grad_() for tensor in given[:3])
-        module(q, k, v, given[3]).square().sum().backward()
-        grads.append([tensor.grad for tensor in (q, k, v)])
-    torch.testing.assert_close(*grads)
-
-
 @pytest.mark.often(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -370,18 +333,6 @@ def test_models_of_transformers(name):
         given = {**given, "attention_mask": torch.zeros_like(given["attention_mask"])}
         assert_close(gm(**given)["last_hidden_state"], model(**given).last_hidden_state, 1e-5)
     assert_is(FUSE(gm, reverse=True), before)
-
-
-def test_a_product_that_is_written_through_what_it_is_a_view_of_stays_contiguous():
-    def attend(_, q, k, v, mask):
-        product = (q @ k.mT / 8).softmax(-1) @ v
-        product.contiguous().add_(1)
-        return product * 2
-
-    model, given = Attends(attend), inputs()
-    gm = FUSE(shaped(model, *given))
-    assert FUSE.get_transformed_nodes(gm)
-    assert_close(gm(*given), model(*given))
 
 
 def test_a_mask_made_of_other_bits_is_not_known_to_be_finite():
@@ -450,7 +401,7 @@ def filled(function, source="trace", dtype=torch.float32):
     return model, captured(source, model, *given), given
 
 
-@pytest.mark.often(5)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("causal", "number"), [*((each, INFINITE) for each in CAUSAL), ("last rows", LOWEST), ("made", LOWEST)]
 )
@@ -466,7 +417,7 @@ def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
     assert_close(gm(*longer), model(*longer), 1e-5)
 
 
-@pytest.mark.often(4)
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize(
     ("fill", "source", "number"),
@@ -483,7 +434,7 @@ def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
     check(FUSE, model, *given, marked=1, gm=gm)
 
 
-@pytest.mark.often(4)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("fill", "source", "dtype"),
     [

@@ -275,11 +275,6 @@ def test_a_weight_of_another_dtype_stays_outside():
     assert [str(norm.args[0]), norm.args[2]] == ["to", None]
 
 
-def test_a_norm_of_a_transposed_value_is_fused_where_nobody_can_tell():
-    model, x = Norm(lambda m, x: product(x.transpose(0, 1)).sum()), torch.randn(2, 3, 8)
-    check(RMS, model, x, marked=1, gm=shapes_known(model, x))
-
-
 @pytest.mark.parametrize(("pass_", "function"), [(RMS, llama), (LAYER, textbook)])
 def test_under_autocast_dtypes_are_those_of_the_arithmetic_or_the_graph_refuses(pass_, function):
     class Behind(Norm):

@@ -17,7 +17,6 @@ import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.validation import Status
-from fxlab.validation.verdicts.judgement import judged_by_bits
 from fxlab.validation.verdicts.runs import Runs
 
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
@@ -106,29 +105,6 @@ def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same(
     assert found.status == DIFFERENT
     assert "rounds worse" in found.reason
     assert found.ratio > 1000
-
-
-def test_another_function_is_different_however_coarse_the_dtype():
-    x = torch.randn(200, dtype=torch.bfloat16)
-    gelu = torch.nn.functional.gelu
-    found = judged(lambda x: gelu(x).exp(), lambda x: gelu(x, approximate="tanh").exp(), x)
-    assert found.status == DIFFERENT
-    assert "no new values" in found.reason
-    assert found.ratio < 2  # the model's own rounding drowns it
-
-
-def test_an_original_that_happens_to_be_exact_has_the_error_of_one_rounding():
-    found = judged(lambda x: x * 1.0, lambda x: (x * 3.0) / 3.0)
-    assert found.status == WITHIN
-    assert judged(lambda x: x * 1.0, lambda x: x * (1 + 1e-5)).status == DIFFERENT
-
-
-def test_a_single_number_may_be_luckily_exact():
-    torch.manual_seed(3)
-    for _ in range(30):
-        x = torch.randn(5000)
-        found = judged(lambda x: x.exp().mean(), lambda x: x.exp().reshape(50, 100).sum(1).sum() / 5000, x)
-        assert found.agrees, found
 
 
 DOUBLES = {
@@ -256,11 +232,6 @@ def test_numbers_that_are_partly_nan_are_counted():
     assert "1 of 4 elements are NaN or infinite in both" in found.reason
 
 
-def test_an_output_that_is_one_number_over_and_over_says_so():
-    graph = fx.symbolic_trace(lambda x: x * 0)
-    assert "all elements are 0" in verdict(graph, graph, torch.randn(4)).reason
-
-
 def test_a_written_counter_does_not_make_up_for_outputs_without_numbers():
     def spoils(x, seen):
         seen.add_(1)
@@ -285,12 +256,6 @@ def test_token_ids_are_compared_exactly():
 
 def graph_with(function, constant):
     return fx.symbolic_trace(lambda x: function(x, constant))
-
-
-def test_overflow_of_both_in_half_precision_is_no_difference():
-    x = torch.tensor([1.0, 300.0, 400.0, 2.5], dtype=torch.float16)
-    found = judged(lambda x: x * x / 3, lambda x: x * x * (1 / 3), x)
-    assert found.agrees, found
 
 
 def test_shapes_dtypes_and_missing_outputs_are_named():
@@ -499,13 +464,6 @@ def test_weights_that_were_quantized_have_a_verdict_and_node_differences():
     assert (introduced[["_0", "_2"]] > 0).all()
     assert introduced["_1"] == 0
     assert str(fxlab.bisect(session)).startswith("quantize makes it different")
-
-
-def test_nan_of_other_bits_is_nothing_to_compare():
-    nan = torch.full((3,), math.nan)
-    found = judged_by_bits(nan, -nan)
-    assert found is not None
-    assert (found.status, found.elements) == (Status.NOTHING_COMPARED, 3)
 
 
 def test_outputs_that_differ_in_bits_decide_although_others_need_a_float64_run():
