@@ -8,12 +8,10 @@ import pytest
 import torch
 from tiny_models import Blocks, relus_to_clamps
 from torch import nn
-from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fxlab
 from fxlab.base import heard_calls
 from fxlab.base.heard_calls import UnknownCallError, heard
-from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.story.story import Story
 
@@ -81,7 +79,7 @@ def listened_places(monkeypatch):
         original(self, place, hear, lost)
 
     monkeypatch.setattr(heard_calls.Patches, "around", around)
-    with listening_to_script(Deaf(), Story()), listening_to_passes(Deaf()):
+    with listening_to_script(Deaf(), Story()):
         pass
     monkeypatch.undo()
     return list(dict.fromkeys(places))
@@ -113,7 +111,7 @@ def test_every_function_that_is_listened_to_takes_names_and_unknown_arguments(mo
         monkeypatch.setattr(owner, name, staticmethod(stand_in) if is_static else stand_in)
         values = [object() for _ in parameters]
         by_name = dict(zip(parameters, values, strict=True))
-        with listening_to_script(Deaf(), Story()) as remarks, listening_to_passes(Deaf()):
+        with listening_to_script(Deaf(), Story()) as remarks:
             call = inspect.getattr_static(owner, name)
             call(*values)
             call(**by_name)
@@ -150,19 +148,6 @@ def test_passes_of_users_may_call_torch_by_keywords():
     session = fxlab.compiler.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
     assert session.remarks == ()
     assert session.verdict().agrees
-
-
-class Nothing(PassBase):
-    def call(self, graph_module):
-        return PassResult(graph_module, False)
-
-
-def test_a_pass_of_a_pipeline_may_be_called_by_keyword():
-    program = torch.export.export(nn.ReLU(), (torch.ones(2),))
-    with fxlab.compiler.record_passes(program) as record:
-        Nothing()(graph_module=program.graph_module)
-    (session,) = record.sessions.values()
-    assert session.unchanged == ("Nothing",)
 
 
 class Without:

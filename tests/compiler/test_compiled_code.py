@@ -11,6 +11,7 @@ import fxlab
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.compiling.stack import KEY
+from fxlab.transformations.candidate_filter import Limit
 from fxlab.view_model.pass_offer import add, offers
 
 CODE = "compiled code"
@@ -43,18 +44,6 @@ def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_
 
 
 @pytest.mark.slow
-def test_a_script_of_generated_code_has_the_graph_that_it_is_generated_for(generated, tmp_path):
-    script = fxlab.testing.repro(generated, tmp_path / "code.py")
-    below = fxlab.testing.repro(generated.stages[-2], tmp_path / "below.py", inputs=generated.inputs)
-    assert "aten.addmm" in script.read_text()
-    assert _code(script) == _code(below)
-
-
-def _code(script):
-    return script.read_text().partition("def forward")[2].partition("DATA")[0]
-
-
-@pytest.mark.slow
 def test_code_is_taken_off_and_offered_again(generated):
     generated.revert(CODE)
     try:
@@ -65,7 +54,7 @@ def test_code_is_taken_off_and_offered_again(generated):
 
 
 @pytest.mark.slow
-def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
+def test_code_for_other_matches_is_generated_anew(generated, monkeypatch):
     stage = generated.stages[1].meta[KEY]
     stack, asked = stage.stack, []
     first = stack.compiler.first
@@ -73,9 +62,9 @@ def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
     monkeypatch.setattr(stack.compiler, "compile", lambda *given, **_: asked.append(given) or first)
     assert stack._generated(stage.entries) is first.recorder.recordings[0]
     assert not asked
-    monkeypatch.setattr(stack, "options", {"shape_padding": False})
-    stack._generated(stage.entries)
-    assert [given[-1] for given in asked] == [{"shape_padding": False}]
+    limit = Limit(frozenset({"relu"}))
+    stack._generated((("joint/a_pass", limit),))
+    assert [limits for *_, limits in asked] == [{"joint/a_pass": limit}]
 
 
 @pytest.mark.slow

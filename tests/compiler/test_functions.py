@@ -226,7 +226,6 @@ def test_what_torch_compile_has_wrapped_is_the_function():
 
 def test_a_mode_is_a_set_of_options():
     session = fxlab.compiler.compile_session(net, X, mode="max-autotune-no-cudagraphs")
-    assert session.options().index.size > 0
     assert "options=options" in session.to_python()
     with pytest.raises(ValueError, match=r"torch.compile has no mode 'fast'; it has default, ") as error:
         fxlab.compiler.compile_session(net, X, mode="fast")

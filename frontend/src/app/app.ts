@@ -12,7 +12,6 @@ import { PassList } from "../panels/passes/pass_list";
 import { queryFor } from "../base/query_help";
 import { SearchBox } from "../panels/search_box";
 import { TraceBanner } from "../panels/trace_banner";
-import type { LayOut } from "../tables/data_table";
 import { TablesPanel } from "../tables/tables";
 import { Bench } from "./bench";
 import { Connection } from "./connection";
@@ -70,7 +69,6 @@ export class App {
   constructor(
     private readonly model: Model,
     interrupt: (() => Promise<unknown>) | null = null,
-    layOut: LayOut | null = null,
     private readonly isKernelBusy = (): boolean => false,
   ) {
     this.busy = new BusyLine(interrupt);
@@ -184,7 +182,6 @@ export class App {
         changed: () => this.frame.arrange(),
       },
       this.code,
-      layOut,
     );
     this.search = new SearchBox({
       search: (query) => {

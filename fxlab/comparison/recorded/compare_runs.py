@@ -54,7 +54,7 @@ def compare_runs(
     --------
     >>> import tempfile
     >>> import torch
-    >>> from fxlab.comparison import record_run
+    >>> from fxlab.runs import record_run
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for night in range(3):

@@ -1,7 +1,5 @@
 """A pattern and its replacement, as a transformation."""
 
-import operator
-
 import pytest
 import torch
 from exactness import Apply, assert_close, assert_is, check, snapshot, traced
@@ -64,20 +62,11 @@ def test_explain_names_the_nodes_that_would_go():
     assert_is(gm, before)
 
 
-def test_literals_are_compared_unless_told_otherwise():
-    def halve(x):
-        return x / 2
-
-    def double(x):
-        return x * 2
-
-    gm = fx.symbolic_trace(lambda x: x / 3)
-    exact = from_pattern(halve, double)
-    assert not exact.get_transformed_nodes(exact(gm))
-    loose = from_pattern(halve, double, ignore_literals=True)
-    (node,) = loose.get_transformed_nodes(loose(gm))
-    assert node.target is operator.mul
-    assert exact.signature != loose.signature
+def test_literals_are_compared():
+    halve = from_pattern(lambda x: x / 2, lambda x: x * 2, name="halve")
+    for divisor, count in ((2, 1), (3, 0)):
+        gm = fx.symbolic_trace(lambda x, by=divisor: x / by)
+        assert len(halve.get_transformed_nodes(halve(gm))) == count
 
 
 def test_modules_of_a_replacement_are_put_in_and_taken_out():
