@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
-import fxlab
 from fxlab.drawing import Hierarchy, View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
