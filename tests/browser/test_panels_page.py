@@ -19,12 +19,6 @@ SHARE = """root => {
     const graph = root.querySelector(".fxi-graph").getBoundingClientRect();
     return graph.width * graph.height / (width * height);
 }"""
-REFUSE = "() => { Element.prototype.requestFullscreen = () => Promise.reject(new TypeError('not allowed')); }"
-OUTSIDE = """() => {
-    const { activeElement } = document;
-    return activeElement.closest(".fxlab-inspector") ? "" : activeElement.outerHTML.slice(0, 200);
-}"""
-STOPS = ":is(button, input, select, summary, a, [tabindex='0']):visible:enabled"
 FILLS = """root => {
     const { left, top, width, height } = root.getBoundingClientRect();
     return left === 0 && top === 0 && width === innerWidth && height === innerHeight;
@@ -164,30 +158,6 @@ def test_it_fills_the_screen(page: LabPage, inspector: Locator) -> None:
     button.click()
     expect(button).to_have_attribute("aria-pressed", "false")
     assert not inspector.evaluate(FILLS)
-
-
-@pytest.mark.weekly
-def test_it_fills_the_window_where_the_screen_is_refused(page: LabPage, inspector: Locator) -> None:
-    page.page.evaluate(REFUSE)
-    keyboard = page.page.keyboard
-    button = inspector.get_by_role("button", name="Full screen")
-    before = inspector.bounding_box()
-    button.press("Enter")
-    expect(button).to_have_attribute("aria-pressed", "true")
-    assert inspector.evaluate(FILLS)
-    expect(button).to_be_focused()
-    assert violations(page.page, ".fxlab-inspector") == []
-    stops = inspector.locator(STOPS).count()
-    for key in ["Tab"] * (stops + 2) + ["Shift+Tab"] * (stops + 4):
-        keyboard.press(key)
-        assert page.page.evaluate(OUTSIDE) == ""
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    keyboard.press("Escape")
-    expect(button).to_have_attribute("aria-pressed", "false")
-    page.page.wait_for_timeout(300)
-    assert inspector.bounding_box() == before
-    expect(inspector.get_by_role("region", name="Details")).to_contain_text("Embedding")
 
 
 def test_the_values_of_a_node_are_computed_when_asked_for_and_read_with_the_keyboard(
