@@ -496,8 +496,6 @@ class Metrics(TypedDict):
     chipsPerRow: int
     mostChips: int
     chipReaders: int
-    chipClusters: int
-    chipSpan: int
     parts: tuple[int, int, int, int]
     """Most boxes of a picture in one column; fewest, wanted and most of one of several columns."""
     arrow: float

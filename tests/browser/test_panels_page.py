@@ -19,10 +19,6 @@ SHARE = """root => {
     const graph = root.querySelector(".fxi-graph").getBoundingClientRect();
     return graph.width * graph.height / (width * height);
 }"""
-OUTSIDE = """() => {
-    const { activeElement } = document;
-    return activeElement.closest(".fxlab-inspector") ? "" : activeElement.outerHTML.slice(0, 200);
-}"""
 FILLS = """root => {
     const { left, top, width, height } = root.getBoundingClientRect();
     return left === 0 && top === 0 && width === innerWidth && height === innerHeight;

@@ -553,8 +553,6 @@ def test_both_stand_in_one_session(compared, tmp_path):
     [
         ({"outputs": {"sum": 0}}, ValueError, "no output 'sum'"),
         ({"outputs": ["sum"]}, TypeError, "mapping of outputs"),
-        ({"weights": 3}, TypeError, "weights: expected"),
-        ({"weights": {"nothing": "weight"}}, ValueError, "'nothing'"),
         ({"candidate_inputs": 3}, TypeError, "inputs: expected"),
     ],
 )

@@ -119,11 +119,8 @@ export class App {
           ...{ icon: "layers", label: "Close opened groups" },
           press: () => this.overview(),
         },
-        {
-          ...{ icon: "expand", label: "Full screen" },
-          press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
-          isOn: () => this.fullScreen?.isOn ?? false,
-        },
+        // Where a frame lets nothing fill the screen, as in VS Code, there is nothing to press.
+        ...(document.fullscreenEnabled ? [this.fullScreenTool()] : []),
       ],
     );
     this.bench = new Bench(model, {
@@ -249,6 +246,7 @@ export class App {
       picture: (picture) => this.showPicture(picture),
       beside: () => {
         this.graphs.showBeside();
+        this.frame.setBeside((this.model.get("beside") ?? []).length > 0);
         this.selection.show();
       },
       tables: (tables) => tables?.outputs && this.showTables(tables),
@@ -352,17 +350,23 @@ export class App {
     this.banner.show({ number: -Date.now(), title, text });
   }
 
-  /** Leaves the full window, or ends a preview, what is looked at closely, or a filter. */
+  private fullScreenTool(): Tool {
+    return {
+      ...{ icon: "expand", label: "Full screen" },
+      press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
+      isOn: () => this.fullScreen?.isOn ?? false,
+    };
+  }
+
+  /** Ends a preview, what is looked at closely, or a filter. */
   private leave(event: KeyboardEvent): void {
     const isElsewhere =
       (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
-    const { fillsWindow } = this.fullScreen;
-    const isHere = fillsWindow || this.preview.preview || this.bench.isOpen || this.filter.shown;
+    const isHere = this.preview.preview || this.bench.isOpen || this.filter.shown;
     if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
-    if (fillsWindow) void this.fullScreen.end();
-    else if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    if (this.preview.preview) this.connection.send({ type: "end-preview" });
     else if (this.bench.isOpen) this.bench.close();
     else this.lightUp("");
   }

@@ -25,7 +25,7 @@ export class Header {
   private readonly keys = menu(
     { title: "Keys", "aria-label": "Keys" },
     "?",
-    h("h3", "Keys"),
+    h("h2", "Keys"),
     h("dl", [KEYS.map(([key, words]) => [h("dt", key), h("dd.fxi-muted", words)])]),
   );
   private readonly summary = h("span.fxi-summary.fxi-cut.fxi-muted");

@@ -71,7 +71,7 @@ def compare_runs(
     if first not in known:
         raise ValueError(f"reference: there is no run {reference!r}. There are: {', '.join(known)}.")
     found = {
-        name: compare_recorded(known[first], run, None, None, None, True, False)
+        name: compare_recorded(known[first], run, None, None, None, False)
         for name, run in known.items()
         if name != first
     }

@@ -64,8 +64,8 @@ def test_explain_names_the_nodes_that_would_go():
 
 def test_literals_are_compared():
     halve = from_pattern(lambda x: x / 2, lambda x: x * 2, name="halve")
-    for divisor, count in ((2, 1), (3, 0)):
-        gm = fx.symbolic_trace(lambda x, by=divisor: x / by)
+    for traced_by, count in ((lambda x: x / 2, 1), (lambda x: x / 3, 0)):
+        gm = fx.symbolic_trace(traced_by)
         assert len(halve.get_transformed_nodes(halve(gm))) == count
 
 
