@@ -18,7 +18,7 @@ from fxlab.transformations import passes
 LIST = "reference"
 PASSES, TABLE = "PASSES\n", "<!--- the passes --->\n"
 """Places of the passes: in the list, and of a table of them in other pages."""
-BLOCK = re.compile(r"^```text\n(.*?)^```$", flags=re.M | re.S)
+BLOCK = re.compile(r"^```\{names\}\n(.*?)^```$", flags=re.M | re.S)
 ENTRY = re.compile(r"^([\w.]+)(?:: (.+))?$", flags=re.M)
 """A name below fxlab, and the members that its page shows."""
 
