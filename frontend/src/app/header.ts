@@ -16,7 +16,7 @@ const KEYS: [string, string][] = [
   ["l", "link or unlink the two graphs"],
   ["Backspace", "previous selection"],
   ["Shift + Enter in the search", "show all search results"],
-  ["Esc", "clear the search, the selection or a filter; end the preview, leave the full window"],
+  ["Esc", "clear the search, the selection or a filter; end the preview"],
 ];
 
 export class Header {
