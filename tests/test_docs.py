@@ -118,7 +118,7 @@ def test_files_and_make_targets_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_of_code_is_python_that_is_run_or_toml_that_is_valid(page: Path) -> None:
     for language, code in re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
-        assert language in ("python", "toml") or language.startswith("{"), language
+        assert language in ("python", "toml", "text") or language.startswith("{"), language
         if language == "toml":
             tomllib.loads(code)
 
