@@ -21,10 +21,10 @@ lab: $(VENV)/.lab
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --LabApp.default_url=/lab/tree/notebooks/my_quickstart.ipynb
 
-# Those that share a browser or measure the memory of their process run one after the other; beside them, with the
-# time that they leave, the others two at a time.
+# Those that share a browser run one after the other; beside them, with the time that they leave, the others two at a
+# time.
 # torch's threads would wait for each other on cores that others have: one for each process takes half of the time.
-ALONE := tests/browser tests/test_soak.py
+ALONE := tests/browser
 test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
 test: $(VENV)/.test
 	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others

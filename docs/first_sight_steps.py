@@ -12,7 +12,6 @@ import transformers as hf
 from torch import fx, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -21,7 +20,7 @@ import fxlab
 TOKENS = torch.arange(32).reshape(2, 16)
 TEXT = {"input_ids": TOKENS, "labels": TOKENS}
 LABELS = {"labels": torch.tensor([0, 1])}
-PIXELS = {"pixel_values": torch.linspace(-1, 1, 2 * 3 * 64 * 64).reshape(2, 3, 64, 64)}
+PIXELS = torch.linspace(-1, 1, 2 * 3 * 64 * 64).reshape(2, 3, 64, 64)
 SMALL = {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
@@ -34,53 +33,6 @@ def llama(layers: int) -> nn.Module:
 def with_adamw(model: nn.Module, inputs: Any) -> fx.GraphModule:
     """Return a step that updates the parameters as well."""
     return fxlab.trace_step(model, inputs, optimizer=torch.optim.AdamW(model.parameters()))
-
-
-def mixtral() -> nn.Module:
-    """Return a narrow Mixtral of eight layers."""
-    config = hf.MixtralConfig(num_hidden_layers=8, num_key_value_heads=2, num_local_experts=4, **SMALL)
-    return hf.MixtralForCausalLM(config)
-
-
-def whisper() -> fx.GraphModule:
-    """Return a step of a narrow Whisper with four and four layers."""
-    config = hf.WhisperConfig(
-        encoder_layers=4, decoder_layers=4, d_model=64, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,
-        max_source_positions=50, vocab_size=500, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
-    )  # fmt: skip
-    sound = torch.linspace(-1, 1, 2 * 80 * 100).reshape(2, 80, 100)
-    return fxlab.trace_step(
-        hf.WhisperForConditionalGeneration(config), {"input_features": sound, "labels": TOKENS}
-    )
-
-
-class Adapter(nn.Module):
-    """A frozen layer, and beside it one of low rank that trains."""
-
-    def __init__(self, base: nn.Module) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        rows, columns = base.weight.shape
-        self.down, self.up = nn.Linear(rows, 4, bias=False), nn.Linear(4, columns, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add the change that trains."""
-        return self.base(x) + self.up(self.down(x))
-
-
-def gpt2_with_lora() -> fx.GraphModule:
-    """Return a step of a GPT-2 of which only adapters train."""
-    config = hf.GPT2Config(
-        vocab_size=500, n_positions=32, n_embd=64, n_layer=6, n_head=4, bos_token_id=0, eos_token_id=0,
-        use_cache=False,
-    )  # fmt: skip
-    model = hf.GPT2LMHeadModel(config).requires_grad_(False)
-    for block in model.transformer.h:
-        block.attn.c_attn = Adapter(block.attn.c_attn)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return fxlab.trace_step(model, TEXT, optimizer=torch.optim.AdamW(trained))
 
 
 class Down(nn.Module):
@@ -143,29 +95,17 @@ def with_checkpoints() -> fx.GraphModule:
     return fxlab.trace_step(model, TEXT)
 
 
-def spread(over: Callable[[nn.Module, Any], nn.Module], layers: int = 8) -> fx.GraphModule:
+def sharded_over_ranks() -> fx.GraphModule:
     """Return the step of the first of eight ranks, in a fake group."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
     try:
         mesh = init_device_mesh("cpu", (8,), mesh_dim_names=("ranks",))
-        return fxlab.trace_step(over(llama(layers), mesh), TEXT)
+        model = llama(8)
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        return fxlab.trace_step(fully_shard(model, mesh=mesh), TEXT)
     finally:
         dist.destroy_process_group()
-
-
-def sharded(model: nn.Module, mesh: Any) -> nn.Module:
-    """Shard the parameters of each layer over all ranks."""
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
-
-
-def tensor_parallel(model: nn.Module, mesh: Any) -> nn.Module:
-    """Split the feed-forward part of each layer over all ranks."""
-    plan = {"gate_proj": ColwiseParallel(), "up_proj": ColwiseParallel(), "down_proj": RowwiseParallel()}
-    for layer in model.model.layers:
-        parallelize_module(layer.mlp, mesh, plan)
-    return model
 
 
 STEPS: dict[str, Callable[[], fx.GraphModule]] = {
@@ -173,24 +113,8 @@ STEPS: dict[str, Callable[[], fx.GraphModule]] = {
         hf.BertForSequenceClassification(hf.BertConfig(num_hidden_layers=12, **SMALL)),
         {"input_ids": TOKENS, **LABELS},
     ),
-    "Step of Llama, 32 layers": lambda: with_adamw(llama(32), TEXT),
-    "Step of Mixtral": lambda: fxlab.trace_step(mixtral(), TEXT),
-    "Step of ViT": lambda: fxlab.trace_step(
-        hf.ViTForImageClassification(
-            hf.ViTConfig(
-                hidden_size=64, intermediate_size=128, num_attention_heads=4, image_size=64, num_labels=2
-            )
-        ),
-        {**PIXELS, **LABELS},
-    ),
-    "Step of ResNet-50": lambda: fxlab.trace_step(
-        hf.ResNetForImageClassification(hf.ResNetConfig(num_labels=2)), {**PIXELS, **LABELS}
-    ),
-    "Step of a UNet": lambda: fxlab.trace_step(UNet(), PIXELS["pixel_values"], loss=squared),
-    "Step of GPT-2 with LoRA": gpt2_with_lora,
-    "Step of Whisper": whisper,
+    "Step of a UNet": lambda: fxlab.trace_step(UNet(), PIXELS, loss=squared),
     "Step with checkpoints": with_checkpoints,
-    "Step under FSDP, 8 ranks": lambda: spread(sharded),
-    "Step with tensor parallelism": lambda: spread(tensor_parallel),
+    "Step under FSDP, 8 ranks": sharded_over_ranks,
 }
 """Steps by name."""

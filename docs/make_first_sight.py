@@ -2,7 +2,7 @@
 
 Names of models or steps as arguments make only theirs anew. Each is shown as somebody sees it who opens it
 and touches nothing, in a report of its session in headless Chromium. The UNet needs ``diffusers``;
-``python docs/make_first_sight.py --others`` shows the models in other tools, and needs ``torchvista`` and
+``python docs/make_first_sight.py --others`` shows three models in other tools, and needs ``torchvista`` and
 ``ai-edge-model-explorer``. None of them is pinned.
 """
 
@@ -61,6 +61,7 @@ MEASURE = """() => {
 
 
 sys.setrecursionlimit(20_000)  # torchvista needs it for 32 layers.
+OTHERS = ("BERT-base", "Mixtral, 8 layers", "ResNet-50")
 OTHERS_MS = 15_000
 """For how long another tool may lay a graph out before it is looked at."""
 PORT = 8391
@@ -106,31 +107,28 @@ def main(names: list[str]) -> None:
 
 
 def record(name: str, folder: Path, browser: Browser) -> Row:
-    """Show a model in each theme, keep the pictures, and measure it."""
+    """Show a model, keep the picture, and measure it."""
     torch.manual_seed(0)
     if name in STEPS:
-        session, themes = fxlab.Session(STEPS[name]()), ("light",)
+        session = fxlab.Session(STEPS[name]())
     else:
         model, inputs = MODELS[name]()
-        session, themes = fxlab.Session(model.eval(), inputs), ("light", "dark")
+        session = fxlab.Session(model.eval(), inputs)
     report = fxlab.report(session, path=folder / f"{file_name(name)}.html", measure=False)
     page = browser.new_page(viewport=WINDOW)
     page.goto(report.as_uri())
     page.locator(".fxi-layer .node").first.wait_for(timeout=60_000)
     page.wait_for_timeout(1500)
     row = measured(name, page)
-    for theme in themes:
-        page.emulate_media(color_scheme=theme)
-        page.wait_for_timeout(500)
-        save(page.screenshot(), FOLDER / f"{file_name(name)}-{theme}.webp", WIDTH, QUALITY)
+    save(page.screenshot(), FOLDER / f"{file_name(name)}-light.webp", WIDTH, QUALITY)
     page.close()
     return row
 
 
 def record_others(names: list[str]) -> None:
-    """Show all models, or those that are named, in two other tools, as they show them by themselves."""
+    """Show three models, or those that are named, in two other tools, as they show them by themselves."""
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
-        for number, name in enumerate(names or MODELS):
+        for number, name in enumerate(names or OTHERS):
             torch.manual_seed(0)
             model, given = MODELS[name]()
             inputs = given or fxlab.example_inputs(model)

@@ -6,20 +6,21 @@ On the site each block of that list becomes a table, which leads to the pages; t
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 from sphinx.application import Sphinx
 
 from fxlab.transformations import passes
 
 LIST = "reference"
-PASSES, TABLE = ".. passes::\n", "<!--- the passes --->\n"
+PASSES, TABLE = "PASSES\n", "<!--- the passes --->\n"
 """Places of the passes: in the list, and of a table of them in other pages."""
-BLOCK = re.compile(r"^```\{eval-rst\}\n(.*?)^```$", flags=re.M | re.S)
-ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+).*?(?=^\.\. |\Z)", flags=re.M | re.S)
-SIGNATURE = re.compile(r"\(.*\)$", flags=re.M)
-"""What the pages write with its types."""
+BLOCK = re.compile(r"^```\{names\}\n(.*?)^```$", flags=re.M | re.S)
+ENTRY = re.compile(r"^([\w.]+)(?:: (.+))?$", flags=re.M)
+"""A name below fxlab, and the members that its page shows."""
 
 
 def write_pages(app: Sphinx) -> None:
@@ -28,9 +29,9 @@ def write_pages(app: Sphinx) -> None:
     folder.mkdir(exist_ok=True)
     pages = {}
     for block in BLOCK.findall(with_passes((Path(app.srcdir) / f"{LIST}.md").read_text())):
-        for entry in ENTRY.finditer(block):
-            name = entry[1]
-            pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{SIGNATURE.sub('', entry[0])}"
+        for below, members in ENTRY.findall(block):
+            name = f"fxlab.{below}"
+            pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{_directive(name, members)}"
     for path in {*folder.iterdir()} - pages.keys():
         path.unlink()
     for path, text in pages.items():
@@ -38,17 +39,29 @@ def write_pages(app: Sphinx) -> None:
             path.write_text(text)
 
 
+def _directive(name: str, members: str) -> str:
+    """Return what autodoc documents a name with."""
+    value = resolve_name(name)
+    if inspect.isroutine(value):
+        return f".. autofunction:: {name}\n"
+    if not inspect.isclass(value):
+        return f".. autodata:: {name}\n   :no-value:\n"
+    kind = "exception" if issubclass(value, Exception) else "class"
+    shown = f"   :members: {members}\n   :undoc-members:\n" if members else ""
+    return f".. auto{kind}:: {name}\n{shown}"
+
+
 def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
     """Put a table of the pages in the place of each block."""
     if name == LIST:
         written = with_passes(source[0])
-        source[0] = BLOCK.sub(lambda block: _table(re.findall(ENTRY, block[1])), written)
+        source[0] = BLOCK.sub(lambda block: _table([entry[0] for entry in ENTRY.findall(block[1])]), written)
     source[0] = source[0].replace(TABLE, _table_of_passes())
 
 
 def with_passes(text: str) -> str:
     """Return the list with an entry for each pass, in their order."""
-    return text.replace(PASSES, "".join(f".. autoclass:: fxlab.{cls.__name__}\n" for cls in _passes()))
+    return text.replace(PASSES, "".join(f"{cls.__name__}\n" for cls in _passes()))
 
 
 def _passes() -> list[type]:
@@ -67,8 +80,8 @@ def _effect(cls: type) -> str:
 
 
 def _table(names: list[str]) -> str:
-    listed = "\n".join(f"   {name.removeprefix('fxlab.')}" for name in names)
-    pages = "\n".join(f"   {LIST}/{name}" for name in names)
+    listed = "\n".join(f"   {name}" for name in names)
+    pages = "\n".join(f"   {LIST}/fxlab.{name}" for name in names)
     return (
         f"```{{eval-rst}}\n.. currentmodule:: fxlab\n\n.. autosummary::\n   :nosignatures:\n\n{listed}\n\n"
         f".. toctree::\n   :hidden:\n\n{pages}\n```"

@@ -19,7 +19,6 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
-from fxlab.transformations.patterns.example import pattern_of
 from fxlab.transformations.patterns.from_pattern import find_matches
 from fxlab.transformations.patterns.match import Match
 from fxlab.transformations.patterns.pattern import either
@@ -37,6 +36,6 @@ __all__ = [
     "Candidate", "CandidatePass", "Editor", "GraphFacts", "Layer", "Match", "Reason", "Refusal",
     "RewritePass", "Writes", "as_batch_norm", "as_convolution", "as_linear", "casts_to_autocast_dtype",
     "either", "find_matches", "known_dtype", "largest_magnitude", "layer_call", "marks", "may_return_view",
-    "new_layer", "only_input", "operator_called", "operator_of", "pattern_of", "rounding_readers",
+    "new_layer", "only_input", "operator_called", "operator_of", "rounding_readers",
     "transformed_nodes", "why_hooked", "why_impure", "why_mixed", "why_not_plain", "why_not_replaceable",
 ]  # fmt: skip

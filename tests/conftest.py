@@ -19,7 +19,7 @@ collect_ignore = ["typing/right_uses.py", "typing/wrong_uses.py"]
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
-settings.register_profile("default", max_examples=30, derandomize=True, **_COMMON)
+settings.register_profile("default", max_examples=20, derandomize=True, **_COMMON)
 settings.register_profile(
     "fuzz",
     max_examples=1000,

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 COUNT = "import json; from benchmarks.counts import counts; print(json.dumps([*counts().items()]))"
 
 
+@pytest.mark.weekly
 def test_no_task_takes_more_work_than_was_kept():
     """After a gain, or a loss that is worth it: ``python -m benchmarks.counts write``."""
     # In a process of its own: in this one there are all tests, which are around a model.

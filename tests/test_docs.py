@@ -49,6 +49,7 @@ def themed_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("site"))
 
 
+@pytest.mark.weekly
 def test_every_page_is_in_the_site(site: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
         assert (site / f"{page.stem}.html").exists()
@@ -84,6 +85,7 @@ def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(themed_site: Path, bro
     assert found == {}
 
 
+@pytest.mark.weekly
 def test_every_public_name_has_a_page_in_the_reference(site: Path) -> None:
     reference = (site / "reference.html").read_text()
     names = [name for name in fxlab.__all__ if name != "__version__"]
@@ -92,6 +94,7 @@ def test_every_public_name_has_a_page_in_the_reference(site: Path) -> None:
         assert f'id="fxlab.{name}"' in (site / "reference" / f"fxlab.{name}.html").read_text()
 
 
+@pytest.mark.weekly
 def test_every_notebook_is_in_the_site(site: Path) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         assert (site / "notebooks" / f"{notebook.stem}.html").exists()
@@ -115,7 +118,7 @@ def test_files_and_make_targets_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_of_code_is_python_that_is_run_or_toml_that_is_valid(page: Path) -> None:
     for language, code in re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
-        assert language in ("python", "toml") or language.startswith("{"), language
+        assert language in ("python", "toml", "text") or language.startswith("{"), language
         if language == "toml":
             tomllib.loads(code)
 

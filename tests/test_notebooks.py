@@ -63,6 +63,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.weekly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each notebook runs in a fork of one process")
 def test_short_notebooks_run_without_errors_or_warnings():
     short = [str(path) for path in NOTEBOOKS if path.stem not in (*LONG, *ASKING_FOR_MORE)]

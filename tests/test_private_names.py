@@ -122,6 +122,7 @@ def outcomes(run: str, paths: list[str]) -> dict[str, str]:
     return json.loads(fresh_python.run(PROGRAM, run, *paths))
 
 
+@pytest.mark.weekly
 def test_graphs_are_drawn_and_transformed_without_them():
     assert len(OF_THE_CORE) > 10
     assert list(outcomes("use", [" ".join(OF_THE_CORE)]).values()) == ["fine"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_python import run
 
 import fxlab
 from fxlab.base.hints import MOVED
@@ -116,27 +115,7 @@ def test_only_the_height_of_an_inspector_is_a_public_trait():
     assert own - {"tooltip"} == {"height"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "most"),
-    [
-        ("fxlab.draw(graph).svg", 90),
-        ("fxlab.Session(graph, x)", 150),
-        ("fxlab.verdict(graph, graph, x)", 180),
-    ],
-)
-def test_few_modules_are_imported_for(case, most):
-    code = f"""
-import sys, torch, fxlab
-x, model = torch.ones(1, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-graph = torch.fx.symbolic_trace(model)
-{case}
-print(len([name for name in sys.modules if name.partition(".")[0] == "fxlab"]))
-"""
-    assert int(run(code)) <= most
-
-
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_type_checkers_take_right_uses_and_find_each_wrong_one():
     """By the settings of fxlab, as what mypy has kept of it saves most of the time."""
     files = [ROOT / "tests/typing" / name for name in ("right_uses.py", "wrong_uses.py")]

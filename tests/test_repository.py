@@ -59,7 +59,7 @@ def test_nothing_is_wrong_with_the_workflows() -> None:
             "same bits",
             True,
         ),
-        ("compile script.py -- --json -o mine", 5, "none", False),
+        pytest.param("compile script.py -- --json -o mine", 5, "none", False, marks=pytest.mark.weekly),
     ],
 )
 def test_the_action_tells_the_verdict_and_ends_as_the_command(tmp_path, command, code, verdict, page) -> None:

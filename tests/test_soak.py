@@ -32,6 +32,7 @@ def session():
     return fxlab.Session(model, passes=[cls() for cls in PASSES])
 
 
+@pytest.mark.weekly
 def test_hundreds_of_toggles_with_validation_leave_nothing_behind(session):
     """No object, no memory, no source, no drift: what was judged once is judged the same ever after."""
     before = {name: (id(p), p.detach().clone()) for name, p in session.original.named_parameters()}

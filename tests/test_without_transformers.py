@@ -80,6 +80,6 @@ else:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_without_transformers(tmp_path):
     run(BLOCKED + PLAIN + OF_TRANSFORMERS, cwd=tmp_path)

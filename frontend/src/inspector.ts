@@ -44,7 +44,7 @@ export const viewerOf: ViewerOf = (model, worker) => {
     show(element) {
       const interrupt = jupyter?.interrupt ? async () => jupyter.interrupt!() : null;
       const isBusy = (): boolean => jupyter?.status === "busy";
-      const app = new App(viewer, interrupt, (dot) => layouts.layOut(dot), isBusy);
+      const app = new App(viewer, interrupt, isBusy);
       // A notebook may have many inspectors, and each that is used has a Graphviz of its own.
       app.element.addEventListener("pointerenter", () => layouts.prepare(), { once: true });
       element.classList.add("fxlab-host");

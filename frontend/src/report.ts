@@ -23,7 +23,7 @@ function opened(id: string, graph = 0): Opened {
   const show = (text: string): void => {
     if (isClosed) return;
     const kernel = new ReportKernel(JSON.parse(text) as WrittenReport, graph);
-    const app = new App(new Viewer(kernel, layouts), null, (dot) => layouts.layOut(dot));
+    const app = new App(new Viewer(kernel, layouts));
     element.append(app.element);
     close = () => {
       app.dispose();

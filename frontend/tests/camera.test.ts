@@ -67,6 +67,11 @@ it("brings a change into sight as a whole that the edge of the window cuts", () 
   expect(holds(visiblePart(viewport, place), area)).toBe(false);
   expect(holds(visiblePart(looked, place), area)).toBe(true);
   expect(looked.scale).toBe(1);
+  // With what is around it, and where it is if it can be seen.
+  const { y, height } = visiblePart(looked, place);
+  expect(Math.min(area.y - y, y + height - area.y - area.height)).toBeGreaterThan(height / 5);
+  const again = placement({ live, viewport: looked, place, moved: true }, live, place, wish);
+  expect(again).toEqual(looked);
 });
 
 describe("a window that becomes smaller", () => {

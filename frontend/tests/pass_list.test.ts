@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
 import { pass } from "./passes";
-import type { Option, Pass } from "../src/base/wire";
+import type { Pass } from "../src/base/wire";
 
 const actions = Object.fromEntries(
   ["send", "choose", "limit", "jump", "list"].map((name) => [name, vi.fn()]),
@@ -171,42 +171,4 @@ it("a report says when it was made, and of what", () => {
   expect(names(".fxi-made p")).toEqual(["Made 1970-01-02.", "<b>No kernel.</b>"]);
   show([pass("a")]);
   expect(find(".fxi-made")[0]!.hidden).toBe(true);
-});
-
-describe("the options of a compiler", () => {
-  const option = (name: string, rest = {}): Option => ({
-    ...{ name, on: true, isChanged: false, phases: "joint, post_grad", description: "", fixed: "" },
-    ...rest,
-  });
-  const options = (): HTMLDetailsElement => find(".fxi-options")[0] as HTMLDetailsElement;
-  const switches = (): HTMLButtonElement[] => find(".fxi-option .fxi-switch") as HTMLButtonElement[];
-
-  it("are folded below the passes, and say how many are on and were changed", () => {
-    show(MIXED);
-    expect(options()).toBeUndefined();
-    show(MIXED, { options: [option("a"), option("b", { on: false, isChanged: true })] });
-    expect(options().open).toBe(false);
-    expect(options().querySelector("summary")!.textContent).toBe(
-      "1 of 2 options of the compiler on, 1 changed",
-    );
-  });
-
-  it("are switched, and wait for the answer", () => {
-    show(MIXED, { options: [option("a"), option("b", { on: false, description: "what <b> does" })] });
-    expect(find(".fxi-option")[1]!.textContent).toBe("bwhat <b> doesjoint, post-grad");
-    switches()[1]!.click();
-    expect(send).toHaveBeenCalledExactlyOnceWith({ type: "set-option", name: "b", on: true });
-    list.setBusy(true);
-    expect(switches()[1]!.getAttribute("aria-checked")).toBe("true");
-    list.setBusy(false);
-    expect(switches()[1]!.getAttribute("aria-checked")).toBe("false");
-  });
-
-  it("cannot be switched where they say why, or in a report", () => {
-    show(MIXED, { options: [option("a", { fixed: "Dynamo reads it too" }), option("b")] });
-    expect(switches().map((button) => button.disabled)).toEqual([true, false]);
-    expect(switches()[0]!.title).toBe("Dynamo reads it too");
-    show(MIXED, { options: [option("b")], fixed: true });
-    expect(switches()[0]!.disabled).toBe(true);
-  });
 });

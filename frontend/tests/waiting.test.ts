@@ -23,7 +23,7 @@ beforeEach(async () => {
   kernel = new FakeKernel(vectorsOf("conv"));
   page = await Page.of(kernel);
   isBusy = true;
-  app = new App(page.viewer, null, null, () => isBusy);
+  app = new App(page.viewer, null, () => isBusy);
   document.body.append(app.element);
   await page.sends({ type: "open-level" });
   kernel.held.add("toggle");

@@ -253,7 +253,7 @@ def command_parser() -> argparse.ArgumentParser:
     compiled.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=words)
     words = "SCRIPT is the name of a module, as for `python -m`"
     compiled.add_argument("-m", "--module", action="store_true", help=words)
-    words = "the HTML file to write, or a folder for it and for texts of all stages"
+    words = "the HTML file to write, or a folder for it and for its tables"
     compiled.add_argument("-o", "--output", type=_page_or_folder, metavar="FILE", help=words)
     words = "no verdicts that take runs in float64, and no costs and errors of nodes"
     compiled.add_argument("--no-measure", action="store_true", help=words)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from fxlab.base.checks import file_to_write, require_bool, type_error
+from fxlab.base.checks import file_to_write, require_bool
 from fxlab.base.units import listed
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
-from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
+from fxlab.comparison.weights import SAME, WRONG, compare_weights
 from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
 from fxlab.models.running.running import Inputs
@@ -35,7 +35,6 @@ def compare(
     *,
     candidate_inputs: Inputs | None = None,
     outputs: Mapping[str | int, str | int] | None = None,
-    weights: bool | Mapping[str, str] = True,
     gradients: bool = False,
 ) -> Comparison:
     """Compare two models of any origin: whether they compute the same, and where they begin to differ.
@@ -62,9 +61,6 @@ def compare(
     outputs
         Output of the reference -> output of the candidate, by path or place, such as ``{"logits": 0}``. Left
         out, those of the same path are compared, and others in their order.
-    weights
-        Whether to compare parameters and buffers as well; or name in the reference -> name in the candidate,
-        where values and other names do not tell.
     gradients
         Whether to compare the gradients of inputs and parameters as well: of outputs times random numbers.
         If only these differ, the first place is that of the first differing gradient on the way back.
@@ -107,18 +103,11 @@ def compare(
     >>> found.agrees, found.first.nodes, found.first.reference_nodes
     (False, ('gelu',), ('gelu',))
     """
-    if not isinstance(weights, bool | Mapping):
-        raise type_error("weights", "True, False or a mapping of names", weights)
     if is_recorded(reference) or is_recorded(candidate):
-        if isinstance(weights, Mapping):
-            raise TypeError("weights: expected True or False, as recorded runs have them by fingerprint.")
-        others = candidate_inputs, outputs, weights is not False, require_bool(gradients, "gradients")
+        others = candidate_inputs, outputs, require_bool(gradients, "gradients")
         return compare_recorded(reference, candidate, inputs, *others)
     first, second, left = given_models(reference, candidate, inputs, candidate_inputs)
-    compared: list[Weight] | None = None
-    if weights is not False:
-        names = weights if isinstance(weights, Mapping) else {}
-        compared = compare_weights(first.holder, second.holder, names)
+    compared = compare_weights(first.holder, second.holder)
     is_called = first.is_compiled or second.is_compiled
     ours_trained = theirs_trained = None
     if require_bool(gradients, "gradients") and is_called:
@@ -141,13 +130,13 @@ def compare(
     else:
         ours = Side.of_runs(judged.runs[0], second.graph if rounds else None)
         theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
-    wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
+    wrong = [weight.candidate for weight in compared if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
     if is_called:  # of which only results are known, so that no place in it is named
         alignment = replace(alignment, parted=[], parted_original=[])
     backward = None
     if gradients and not is_called:
-        backward = backward_of(alignment, compared or ())
+        backward = backward_of(alignment, compared)
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
     notes = *first.notes, *second.notes, *_writes_left(runs, judged.runs)
@@ -218,14 +207,13 @@ def assert_same(
     report: str | os.PathLike[str] | None = None,
     candidate_inputs: Inputs | None = None,
     outputs: Mapping[str | int, str | int] | None = None,
-    weights: bool | Mapping[str, str] = True,
     gradients: bool = False,
 ) -> None:
     """Raise an ``AssertionError`` that names the first difference, unless two models compute the same.
 
     Parameters
     ----------
-    reference, candidate, inputs, candidate_inputs, outputs, weights, gradients
+    reference, candidate, inputs, candidate_inputs, outputs, gradients
         As for :func:`fxlab.compare`.
     report
         The HTML file to write if they differ.
@@ -251,7 +239,6 @@ def assert_same(
         inputs,
         candidate_inputs=candidate_inputs,
         outputs=outputs,
-        weights=weights,
         gradients=gradients,
     )
     if not found.agrees:

@@ -96,8 +96,8 @@ class Comparison(Judged):
     """The nodes of both models, paired by their values."""
     verdict: Verdict
     """The verdict on the outputs that were compared, named as in the reference."""
-    weights: list[Weight] | None
-    """Each weight of the candidate, and its counterpart in the reference; ``None`` if not asked for."""
+    weights: list[Weight]
+    """Each weight of the candidate, and its counterpart in the reference."""
     inputs_left: tuple[str, ...]
     """Inputs of the reference that the candidate does not take."""
     inputs: Inputs | None = field(repr=False)
@@ -129,7 +129,7 @@ class Comparison(Judged):
     @property
     def odd_weights(self) -> list[Weight]:
         """The weights that are not the reference's in another form."""
-        return [weight for weight in self.weights or () if weight.is_odd]
+        return [weight for weight in self.weights if weight.is_odd]
 
     @cached_property
     def first(self) -> FirstDifference | None:
@@ -213,7 +213,7 @@ class Comparison(Judged):
 
     def _known_weights(self) -> set[str]:
         """Return the nodes that are weights which the other model has in another form."""
-        known = {weight.candidate for weight in self.weights or () if not weight.is_odd}
+        known = {weight.candidate for weight in self.weights if not weight.is_odd}
         sides = self.alignment.transformed, self.alignment.original
         return {node.name for side in sides for node in side.values if node.target in known}
 
@@ -329,7 +329,7 @@ class Comparison(Judged):
     @property
     def weights_table(self) -> pd.DataFrame:
         """A row for each weight of the candidate, and for those of the reference that it does not have."""
-        return table_of(self.weights or ())
+        return table_of(self.weights)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -108,14 +108,14 @@ def _compiled(graph: GraphModule, inputs: Inputs, name: str, is_function: bool) 
 
 
 def trained_alike(
-    reference: ComparedModel, candidate: ComparedModel, weights: Collection[Weight] | None
+    reference: ComparedModel, candidate: ComparedModel, weights: Collection[Weight]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the trained parameters of both by name, and the names that gradients have in the answer."""
     ours, theirs = (trained_parameters(each.graph) for each in (reference, candidate))
     pairs = shared_parameters(reference.graph, candidate.graph)
     pairs |= {
         f"{candidate.prefix}{weight.candidate}": f"{reference.prefix}{weight.reference[0]}"
-        for weight in weights or ()
+        for weight in weights
         if weight.status in SAME and len(weight.reference) == 1 and weight.status != "part"
     }
     alike = {name: other for name, other in pairs.items() if name in theirs and other in ours}

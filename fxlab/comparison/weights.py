@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -205,7 +204,6 @@ def _is_near(a: float, b: float) -> bool:
 def compare_weights(
     reference: nn.Module | Mapping[str, torch.Tensor],
     candidate: nn.Module | Mapping[str, torch.Tensor],
-    names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Weight]:
     """Find the counterpart of each weight of a model in another.
 
@@ -213,30 +211,14 @@ def compare_weights(
     of one model are numbered in the other: an equal weight with another number is of a wrong layer, and a
     weight that is nowhere is compared with the one at its place.
 
-    Parameters
-    ----------
-    reference, candidate
-        The models, or their weights by name.
-    names
-        Name in the reference -> name in the candidate, where that is known.
-
-    Raises
-    ------
-    ValueError
-        If ``names`` has one that its model does not have.
+    ``reference``, ``candidate``: the models, or their weights by name.
     """
     ours, theirs = _Weights(reference), _Weights(candidate)
-    known = {name: other for other, name in names.items()}
-    for name, there in [*((name, ours) for name in names), *((name, theirs) for name in known)]:
-        if name not in there.by_name:
-            raise ValueError(
-                f"weights: there is no parameter or buffer {name!r}. Give names as in the models."
-            )
     equal = {tensor.name: found for tensor in theirs.all if (found := ours.equal_to(tensor))}
     places = _places({name: other.name for name, (other, _) in equal.items()})
     rows = list[Weight]()
     for tensor in theirs.all:
-        name = known.get(tensor.name) or _place_of(tensor.name, places) or tensor.name
+        name = _place_of(tensor.name, places) or tensor.name
         place = ours.by_name.get(name)
         if tensor.name in equal:
             other, form = equal[tensor.name]

@@ -1,10 +1,7 @@
 """Stages of ``torch.compile``: every pass that its compiler has run, with a switch."""
 
 from fxlab.compiler.compile_session import compile_session
-from fxlab.compiler.pipelines.record import PassRecord, record_passes
 from fxlab.compiler.scripts.record import CompileRecord, record_compile
 from fxlab.compiler.sessions.compile_session import CompileSession
 
-__all__ = [
-    "CompileRecord", "CompileSession", "PassRecord", "compile_session", "record_compile", "record_passes",
-]  # fmt: skip
+__all__ = ["CompileRecord", "CompileSession", "compile_session", "record_compile"]

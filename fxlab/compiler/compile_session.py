@@ -7,9 +7,8 @@ from torch import nn
 
 from fxlab.base.checks import require_bool, type_error
 from fxlab.compiler.compiling.compiler import Compiler
-from fxlab.compiler.compiling.hooks import unwrapped
+from fxlab.compiler.compiling.hooks import mode_options, unwrapped, values
 from fxlab.compiler.compiling.stack import stacks_of
-from fxlab.compiler.options.hooks import mode_options, values
 from fxlab.compiler.scripts.record import linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running.running import Inputs, given_inputs

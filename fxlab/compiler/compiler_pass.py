@@ -39,7 +39,7 @@ class CompilerPass(Transformation):
     def description(self) -> str:
         """The place in the compiler where it runs."""
         phase, _, own = self.name.partition("/")
-        words = f"{own}: runs in the {phase} phase of torch's compiler." if own else "A pass of a pipeline."
+        words = f"{own}: runs in the {phase} phase of torch's compiler."
         if self.name == BORDER:
             words = "Decomposes functions into ATen operators, and turns writes in place into new values."
         return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words
@@ -150,11 +150,6 @@ def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
         raise ValueError(
             f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
             "only. Make one: fxlab.compiler.compile_session(model, inputs)."
-        )
-    if below.entries and below.options != below.stack.options:
-        raise ValueError(
-            "graph_module: it was compiled with other options than the session has now. Take one of "
-            "session.stages anew."
         )
     return below
 

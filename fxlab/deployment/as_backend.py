@@ -24,7 +24,7 @@ from fxlab.tracing.dynamo.model_graph import LiftedGraph
 from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference
-from fxlab.values.tensors import address, same_bits
+from fxlab.values.tensors import address, same_bits, version_of
 
 
 class Switched(SessionLike, Protocol):
@@ -322,7 +322,7 @@ def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     # Assigning tensor.data exchanges the memory, and counts no new version.
-    return [(-1 if weight.is_inference() else weight._version, address(weight)) for weight in weights]
+    return [(version_of(weight), address(weight)) for weight in weights]
 
 
 def _may_have_effects(node: torch.fx.Node) -> bool:

@@ -29,8 +29,6 @@ BUDGET = 150
 """Boxes of a picture in which a person asked to see more."""
 CHIP_READERS = 5
 """A value read by this many visible boxes has a line to the first of them, and a chip at the others."""
-CHIP_CLUSTERS, CHIP_SPAN = 3, 40
-"""So has one that is read in this many opened groups, the last of which is more than this many boxes away."""
 MOST_IN_A_COLUMN = 200
 """A picture of more boxes is set in columns: Graphviz takes four times as long for twice the boxes, and a
 strip of a thousand boxes fits no screen."""
@@ -447,7 +445,8 @@ class View:
         crossing[hierarchy.told] = False
         reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
         owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
-        far = self._far_sources(reads, owner)
+        sources, counts = np.unique(reads[:, 0], return_counts=True)
+        far = set(sources[counts >= CHIP_READERS].tolist())
         chips: dict[str, list[Chip]] = {}
         values: dict[tuple[int, int], list[Leaf]] = {}
         joined: set[int] = set()
@@ -463,19 +462,6 @@ class View:
             for (source, target), leaves in values.items()
         )
         return edges, {reader: tuple(read) for reader, read in chips.items()}
-
-    def _far_sources(self, reads: _Integers, owner: _Integers) -> set[int]:
-        """Return positions of the leaves that are read in so many places that edges would hide the rest."""
-        numbers: dict[str, int] = {}
-        around = [path for item, path in self._visible if not self.is_cluster(item)]
-        cluster = np.array([numbers.setdefault(path, len(numbers)) for path in around])
-        sources, first, counts = np.unique(reads[:, 0], return_index=True, return_counts=True)
-        far = set(sources[counts >= CHIP_READERS].tolist())
-        spans = reads[first + counts - 1, 1] - owner[first]
-        wide = set(sources[spans > CHIP_SPAN].tolist())
-        spread = _distinct_pairs(reads[:, 0], cluster[reads[:, 1]], len(numbers))
-        sources, counts = np.unique(spread[:, 0], return_counts=True)
-        return far | wide & set(sources[counts >= CHIP_CLUSTERS].tolist())
 
 
 def _holds_modules(group: Group) -> bool:

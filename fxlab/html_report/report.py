@@ -17,7 +17,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.html_report.written_values import written_values
-from fxlab.overlays import Overlay, Subject, offered, source
+from fxlab.overlays import SOURCES, Overlay, Subject, source
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session import Session
 from fxlab.session.session_of import checked_session
@@ -37,7 +37,6 @@ from fxlab.view_model.pass_state import (
     explain_all,
     explain_unchanged,
     matched_nodes,
-    option_states,
     pass_states,
     readable_name,
 )
@@ -249,7 +248,6 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
         "stages": graphs.state(),
         "passes": {
             "passes": cards,
-            "options": option_states(session),
             "canUndo": False,
             "canRedo": False,
             "code": session.to_python(),
@@ -294,7 +292,7 @@ def _compared_with(number: int, stages: int) -> list[int]:
 def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
     """Measure as many overlays as possible: a model may have no inputs or no weights."""
     found = []
-    for known in offered():
+    for known in SOURCES:
         with contextlib.suppress(Exception):
             found.append(known.overlay(subject, run=measure))
     return found

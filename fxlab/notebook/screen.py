@@ -27,7 +27,6 @@ from fxlab.view_model.pass_state import (
     explain,
     explain_unchanged,
     matched_nodes,
-    option_states,
     pass_states,
     rewrites_of_node,
 )
@@ -237,7 +236,6 @@ class Screen(PageWidget):
             card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
-            "options": option_states(self._session),
             "canUndo": bool(self._session._internals.can_undo),
             "canRedo": bool(self._session._internals.can_redo),
             "code": clip(self._session.to_python(), 100_000),

@@ -30,12 +30,6 @@ class StackScreen(Screen):
         doing, action = ("Applying", self.session.apply) if on else ("Reverting", self.session.revert)
         self._change(signature, doing, action)
 
-    @answers("set-option", "Compiling with another option", is_slow=True)
-    def _set_option(self, name: str, on: bool) -> None:
-        if self.session._internals.compiled is None:
-            raise MessageError("The session is of no compiler, and has no options.")
-        self.session._internals.compiled.set_option(name, on)
-
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:
         p = self._offered(signature)

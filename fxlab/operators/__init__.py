@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fxlab.operators.operator import is_aten as is_aten
     from fxlab.operators.operator import is_in_place as is_in_place
     from fxlab.operators.operator import is_of_python as is_of_python
-    from fxlab.operators.operator import is_of_torch as is_of_torch
     from fxlab.operators.operator import operator_called as operator_called
     from fxlab.operators.operator import operator_for as operator_for
     from fxlab.operators.operator import operator_of as operator_of

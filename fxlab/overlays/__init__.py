@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from fxlab.overlays.sources import SOURCES as SOURCES
     from fxlab.overlays.sources import Source as Source
     from fxlab.overlays.sources import Subject as Subject
-    from fxlab.overlays.sources import offered as offered
     from fxlab.overlays.sources import source as source
 else:
     __all__, __getattr__ = on_first_use(__name__)

@@ -1,4 +1,4 @@
-"""The overlays that screens offer: those in :data:`SOURCES`, and those of installed packages."""
+"""The overlays that screens offer: those in :data:`SOURCES`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import EntryPoint
 from typing import Any
 
 from torch import fx
 
 import fxlab.validation as validation
 from fxlab.base.first_use import pd
-from fxlab.base.plugins import entry_points_of
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
@@ -25,9 +23,6 @@ from fxlab.operators.node_info import is_backward, modules_by_path, parameter_co
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
 from fxlab.validation.cost.memory import last_reads
 from fxlab.validation.cost.traced_flops import TracedFlops
-
-GROUP = "fxlab.overlays"
-"""The group of entry points by which packages add overlays."""
 
 
 @dataclass(frozen=True)
@@ -227,34 +222,10 @@ SOURCES: tuple[Source, ...] = (
 )
 
 
-def offered() -> tuple[Source, ...]:
-    """Return all kinds of overlays: :data:`fxlab.overlays.SOURCES`, and those of installed packages.
-
-    A package adds one by an entry point in the group ``fxlab.overlays``. It names a
-    :class:`fxlab.overlays.Source`, or a function that takes a :class:`fxlab.overlays.Subject` and returns
-    values by node or module, or an :class:`fxlab.overlays.Overlay`. It is imported when it is asked for.
-    """
-    own = {known.name for known in SOURCES}
-    found = {entry.name: _of_package(entry) for entry in entry_points_of(GROUP) if entry.name not in own}
-    return (*SOURCES, *found.values())
-
-
-def _of_package(entry: EntryPoint) -> Source:
-    def measure(subject: Subject) -> Mapping[Any, Any] | Overlay:
-        made = entry.load()
-        found: Mapping[Any, Any] | Overlay = (made.measure if isinstance(made, Source) else made)(subject)
-        return found
-
-    # The title of a source is known without importing the package.
-    return Source(
-        entry.name, entry.name.replace("_", " ").replace("-", " ").capitalize(), measure, runs=False
-    )
-
-
 def source(name: str) -> Source:
     """Return an overlay's source by its name; raises ``ValueError`` if there is none."""
-    for known in offered():
+    for known in SOURCES:
         if known.name == name:
             return known
-    names = ", ".join(known.name for known in offered())
+    names = ", ".join(known.name for known in SOURCES)
     raise ValueError(f"overlay: there is none of the name {name!r}. There are: {names}.")

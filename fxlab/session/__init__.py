@@ -6,8 +6,6 @@ from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.session.errors import TransformationError as TransformationError
-    from fxlab.session.expecting import expect as expect
-    from fxlab.session.expecting import expect_no_match as expect_no_match
     from fxlab.session.loading import load_session as load_session
     from fxlab.session.session import Session as Session
 else:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
-
-from torch.fx import GraphModule
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,25 +26,8 @@ class Compiled(Protocol):
     def story(self) -> pd.DataFrame:
         """List the compiles, recompiles and breaks of the graph's function."""
 
-    @property
-    def has_options(self) -> bool:
-        """Whether options can be changed."""
-
-    @property
-    def has_code(self) -> bool:
-        """Whether code was generated for the passes that are on."""
-
-    def options(self) -> pd.DataFrame:
-        """List the options that switch passes on and off."""
-
-    def set_option(self, name: str, value: Any) -> None:
-        """Change an option: the model is compiled again with it."""
-
     def patterns(self) -> pd.DataFrame:
         """List the patterns of the passes that have run."""
-
-    def pattern_graphs(self) -> list[GraphModule]:
-        """Return the patterns as graphs to look at, one for each row of :meth:`patterns`."""
 
     def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
         """Return the candidates of each pass that has changed nothing, by its name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 Candidate: TypeAlias = tuple[str, ...]
 """A place that a transformation may change, by the names of its nodes."""
@@ -23,8 +23,6 @@ class Switches:
     """The names of those that are on."""
     excluded: frozenset[tuple[str, Candidate]] = frozenset()
     """Names of transformations, and candidates that they exclude."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """Changed settings of the compiler of the stages, if there is one."""
 
     def without(self, name: str) -> Switches:
         """Return the same without a transformation."""

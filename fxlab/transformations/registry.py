@@ -1,15 +1,13 @@
-"""The passes on offer, also from packages and this process, and other forms of a pass."""
+"""The passes on offer, also those of this process, and other forms of a pass."""
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
-from fxlab.base.checks import describe, type_error
-from fxlab.base.plugins import entry_points_of
+from fxlab.base.checks import type_error
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, no_such_pass
@@ -17,17 +15,11 @@ from fxlab.transformations.pass_names import Passes, no_such_pass
 Pass: TypeAlias = Transformation | Callable[[GraphModule], Any] | str
 """A pass: a transformation, a function of a graph module, or the exact name of one on offer."""
 
-GROUP = "fxlab.transformations"
-"""The group of entry points by which other packages offer transformations."""
-
-
 _EXPECTED = "a transformation, its name, or a function of a graph module"
 
 
 def available() -> list[type[Transformation]]:
     """Return the classes of fxlab's own passes that the inspector offers, in the order of their application.
-
-    Passes of other packages are in :func:`installed`.
 
     Examples
     --------
@@ -37,53 +29,13 @@ def available() -> list[type[Transformation]]:
     return [getattr(passes, name) for name in passes.ORDER]
 
 
-def installed() -> list[Transformation]:
-    """Return the transformations that other installed packages offer, by the names of their entry points.
-
-    A package offers a transformation, or a class that needs no arguments, by an entry point of the group
-    ``fxlab.transformations``. Sessions and the inspector offer it above fxlab's own. One that cannot be
-    loaded, that is no transformation, or whose name or signature is taken is left out, with a warning that
-    names it.
-
-    Examples
-    --------
-    In the ``pyproject.toml`` of a package::
-
-        [project.entry-points."fxlab.transformations"]
-        faster-gelu = "my_package.passes:FasterGelu"
-    """
-    offered: list[Transformation] = []
-    taken = {text for cls in available() for own in [cls()] for text in (str(own.name), own.signature)}
-    for entry_point in entry_points_of(GROUP):
-        try:
-            loaded = entry_point.load()
-            is_class = isinstance(loaded, type) and issubclass(loaded, Transformation)
-            made: Any = loaded() if is_class else loaded
-            if not isinstance(made, Transformation):
-                raise TypeError(f"expected an fxlab.Transformation or a class of one, got {describe(made)}")
-            names = {str(made.name), made.signature}
-            if not taken.isdisjoint(names):
-                raise ValueError(f"there is a transformation {made.name!r} already")
-        except Exception as error:
-            package = "" if entry_point.dist is None else f" of {entry_point.dist.name}"
-            warnings.warn(
-                f"The transformation {entry_point.name!r}{package} ({entry_point.value}) is left out: "
-                f"{type(error).__name__}: {error}",
-                stacklevel=2,
-            )
-            continue
-        offered.append(made)
-        taken |= names
-    return offered
-
-
 REGISTERED: dict[str, Transformation] = {}
 """Passes that :func:`fxlab.register` was given in this process, by name."""
 
 
 def offered() -> Passes:
     """Return all passes that sessions offer by default, lowest in the stack first; see its ``table``."""
-    return Passes([*(cls() for cls in available()), *installed(), *REGISTERED.values()])
+    return Passes([*(cls() for cls in available()), *REGISTERED.values()])
 
 
 def as_pass(value: Any, argument: str) -> Transformation:
@@ -136,7 +88,7 @@ def register(pass_: Transformation) -> Transformation:
     TypeError
         If it is no transformation.
     ValueError
-        If fxlab or an installed package offers one of its name.
+        If fxlab has one of its name.
 
     Examples
     --------
@@ -152,7 +104,7 @@ def register(pass_: Transformation) -> Transformation:
     if not isinstance(given, Transformation):
         advice = "Make one of a function: fxlab.from_callable(function)." if callable(pass_) else ""
         raise type_error("pass_", "an fxlab.Transformation", given, advice)
-    if any(pass_.name == other.name for other in (*(cls() for cls in available()), *installed())):
+    if any(pass_.name == cls().name for cls in available()):
         raise ValueError(
             f"pass_: there is a transformation {pass_.name!r} already. Give it another: pass_.named('other')."
         )

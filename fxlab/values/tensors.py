@@ -184,6 +184,11 @@ def address(tensor: torch.Tensor) -> int:
         return 0
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the count of writes to a tensor; -1 in inference mode, whose writes torch does not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is of no subclass with its own behaviour; a lazy one computes as any."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torch import fx
 
 from fxlab.models.state.tensor_state import ModuleState
-from fxlab.overlays import Overlay, Source, Subject, offered, source
+from fxlab.overlays import SOURCES, Overlay, Source, Subject, source
 from fxlab.session import Session
 from fxlab.view_model.protocol import OverlayName
 from fxlab.view_model.wire import clip
@@ -25,7 +25,7 @@ class MeasuredOverlays:
 
     def offered(self) -> list[OverlayName]:
         """Return name and title of each overlay there is."""
-        sources = (source for source in offered() if source.is_made_of(self._session.original))
+        sources = (source for source in SOURCES if source.is_made_of(self._session.original))
         known: list[Source | Overlay] = [*sources, *self._own.values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 

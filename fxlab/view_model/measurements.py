@@ -11,7 +11,6 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import counted, percent, with_unit
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.parallel.collectives import exchanges_anything
-from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.protocol import Chart, Measured, Table
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import BEFORE, MEMORY, memory_chart, table_state
@@ -157,12 +156,11 @@ def _speed(session: Session) -> Made:
 
 def _patterns(session: Session) -> Made:
     assert session._internals.compiled is not None
-    table, graphs = session._internals.compiled.patterns(), session._internals.compiled.pattern_graphs()
-    table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
+    table = session._internals.compiled.patterns()
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
     table = table.sort_values(["matches", "tried"], ascending=False, kind="stable")
-    return table[["picture", "pass", "matches", "tried", "nearest", "operators", "place"]], (
+    return table[["pass", "matches", "tried", "nearest", "operators", "place"]], (
         f"{counted(found, 'pattern')} of {len(table):,} matched, and {near:,} were tried and did not match. "
         "The details of a node say how far each came there."
     )

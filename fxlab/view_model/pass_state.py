@@ -1,4 +1,4 @@
-"""The passes of a session as cards: candidates and reasons, errors, options of a compiler."""
+"""The passes of a session as cards: candidates and reasons, errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.view_model import protocol
-from fxlab.view_model.protocol import Argument, Option, Pass, PassError, Rewrite, Stretch
+from fxlab.view_model.protocol import Argument, Pass, PassError, Rewrite, Stretch
 from fxlab.view_model.wire import clip
 
 _Kind: TypeAlias = Literal["matched", "excluded", "refused"]
@@ -288,23 +288,3 @@ def _traceback(error: BaseException) -> list[Stretch]:
         {"hides": 0 if stretch.is_author else stretch.frames, "text": clip(stretch.text, _LONGEST_STRETCH)}
         for stretch in stretches(error)[-_MOST_STRETCHES:]
     ]
-
-
-def option_states(session: Session) -> list[Option]:
-    """Describe the options of a compiler's session, those that were changed first, then those on."""
-    if session._internals.compiled is None or not session._internals.compiled.has_options:
-        return []
-    table = session._internals.compiled.options()
-    states: list[Option] = [
-        {
-            "name": clip(str(name)),
-            "on": row["value"],
-            "isChanged": bool(row["value"] != row["at_first"]),
-            "phases": row["phases"],
-            "description": clip(row["description"], 600),
-            "fixed": row["fixed"],
-        }
-        for name, row in table.iterrows()
-        if isinstance(row["value"], bool)
-    ]
-    return sorted(states, key=lambda state: (not state["isChanged"], not state["on"], state["name"]))

@@ -13,7 +13,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 Cell: TypeAlias = "bool | float | str | list[Cell] | None"
 ColumnKind: TypeAlias = Literal[
-    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes", "picture",
+    "text", "number", "integer", "bool", "shape", "nodes", "error", "share", "seconds", "bytes",
 ]  # fmt: skip
 Progress: TypeAlias = Literal["none", "pending", "ready", "failed"]
 """Nobody has asked for it, it is on its way, there, or it will not come."""
@@ -40,8 +40,6 @@ class Chart(TypedDict):
 
 
 class Table(TypedDict):
-    """Rows of cells; those of kind "picture" are graphs in the DOT language."""
-
     columns: list[Column]
     rows: list[list[Cell]]
     total: int
@@ -168,22 +166,8 @@ class Pass(TypedDict):
     error: PassError | None
 
 
-class Option(TypedDict):
-    """An option of a compiler that its passes read."""
-
-    name: str
-    on: bool
-    isChanged: bool
-    """Whether it is other than at first."""
-    phases: str
-    description: str
-    fixed: str
-    """Why it cannot be switched; empty if it can."""
-
-
 class Passes(TypedDict):
     passes: list[Pass]
-    options: NotRequired[list[Option]]
     canUndo: bool
     canRedo: bool
     code: NotRequired[str]
@@ -512,8 +496,6 @@ class Metrics(TypedDict):
     chipsPerRow: int
     mostChips: int
     chipReaders: int
-    chipClusters: int
-    chipSpan: int
     parts: tuple[int, int, int, int]
     """Most boxes of a picture in one column; fewest, wanted and most of one of several columns."""
     arrow: float

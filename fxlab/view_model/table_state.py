@@ -8,7 +8,6 @@ import fxlab.validation as validation
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted, listed, with_unit
 from fxlab.validation.cost.memory import KINDS
-from fxlab.view_model.pattern_picture import PatternPicture
 from fxlab.view_model.protocol import Cell, Chart, Column, ColumnKind, Outputs, Table
 from fxlab.view_model.wire import clip, to_json
 
@@ -24,7 +23,7 @@ _NAMED_ALIKE = """
     users changed_by target_before pass_ matched reason status own_error change op_before
     inputs_before time share bytes_in bytes_out peak_memory ratio speedup outcome nodes added
     removed changed rewired changes rewrites pass matches value output operators stack kernel
-    picture made freed
+    made freed
 """
 """Columns whose titles are their names."""
 _TITLES = {name: name.replace("_", " ").strip().capitalize() for name in _NAMED_ALIKE.split()} | {
@@ -42,7 +41,7 @@ _TITLES = {name: name.replace("_", " ").strip().capitalize() for name in _NAMED_
 _KINDS: dict[str, ColumnKind] = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
     "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
-    "inputs_before": "nodes", "differs": "nodes", "shape": "shape", "picture": "picture",
+    "inputs_before": "nodes", "differs": "nodes", "shape": "shape",
     "live": "bytes", "made": "bytes", "freed": "bytes", **dict.fromkeys(MEMORY.values(), "bytes"),
 }  # fmt: skip
 """How columns are written that are not told by their values."""
@@ -120,8 +119,6 @@ def _kind(column: pd.Series[Any]) -> ColumnKind:
 
 
 def _cell(value: object) -> Cell:
-    if isinstance(value, PatternPicture):
-        return str(value) or None
     if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):
         return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
     found: Cell = to_json(value)

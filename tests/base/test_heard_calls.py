@@ -8,12 +8,10 @@ import pytest
 import torch
 from tiny_models import Blocks, relus_to_clamps
 from torch import nn
-from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fxlab
 from fxlab.base import heard_calls
 from fxlab.base.heard_calls import UnknownCallError, heard
-from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.story.story import Story
 
@@ -81,7 +79,7 @@ def listened_places(monkeypatch):
         original(self, place, hear, lost)
 
     monkeypatch.setattr(heard_calls.Patches, "around", around)
-    with listening_to_script(Deaf(), Story()), listening_to_passes(Deaf()):
+    with listening_to_script(Deaf(), Story()):
         pass
     monkeypatch.undo()
     return list(dict.fromkeys(places))
@@ -113,7 +111,7 @@ def test_every_function_that_is_listened_to_takes_names_and_unknown_arguments(mo
         monkeypatch.setattr(owner, name, staticmethod(stand_in) if is_static else stand_in)
         values = [object() for _ in parameters]
         by_name = dict(zip(parameters, values, strict=True))
-        with listening_to_script(Deaf(), Story()) as remarks, listening_to_passes(Deaf()):
+        with listening_to_script(Deaf(), Story()) as remarks:
             call = inspect.getattr_static(owner, name)
             call(*values)
             call(**by_name)
@@ -152,19 +150,6 @@ def test_passes_of_users_may_call_torch_by_keywords():
     assert session.verdict().agrees
 
 
-class Nothing(PassBase):
-    def call(self, graph_module):
-        return PassResult(graph_module, False)
-
-
-def test_a_pass_of_a_pipeline_may_be_called_by_keyword():
-    program = torch.export.export(nn.ReLU(), (torch.ones(2),))
-    with fxlab.compiler.record_passes(program) as record:
-        Nothing()(graph_module=program.graph_module)
-    (session,) = record.sessions.values()
-    assert session.unchanged == ("Nothing",)
-
-
 class Without:
     """An object without one of its attributes."""
 
@@ -177,6 +162,7 @@ class Without:
         return getattr(self._own, name)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("name", ["passname", "gm"])
 def test_an_observer_without_an_attribute_is_a_remark(monkeypatch, name):
     given_place = heard_calls.Call.given
@@ -191,6 +177,7 @@ def test_an_observer_without_an_attribute_is_a_remark(monkeypatch, name):
     assert session.verdict().agrees
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_renamed_descriptors_of_inputs_are_a_remark(training):
     from torch._functorch._aot_autograd.descriptors import PlainAOTInput
@@ -205,6 +192,7 @@ def test_renamed_descriptors_of_inputs_are_a_remark(training):
     assert next(iter(session.inputs)) == "x"
 
 
+@pytest.mark.often(2)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("phase", ["pre_grad", "joint_graph", "post_grad"])
 def test_a_phase_of_another_name_is_a_remark(monkeypatch, phase, training):

@@ -154,6 +154,7 @@ def step_of(model, inputs):
     return fxlab.trace_step(model, inputs, loss=lambda output: output["product"].sum(), optimizer=optimizer)
 
 
+@pytest.mark.often(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("traced", [fxlab.symbolic_trace, step_of])
 @pytest.mark.parametrize("within", [{}, {"within": enters_or_leaves}], ids=["anywhere", "contexts"])

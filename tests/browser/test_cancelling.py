@@ -40,6 +40,7 @@ def test_a_measurement_is_cancelled_beside_its_button(page: LabPage, inspector: 
     expect(inspector.locator(".fxi-busy")).to_be_hidden()
 
 
+@pytest.mark.weekly
 def test_an_overlay_is_cancelled_in_the_header_and_the_kernel_goes_on(
     page: LabPage, inspector: Locator
 ) -> None:

@@ -12,7 +12,7 @@ from blocks_page import open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import HOSTILE, box, checked, details_title, make_session, opened, settle, show_table
+from report_page import HOSTILE, checked, details_title, make_session, opened, settle, show_table
 from torch import nn
 
 import fxlab
@@ -44,24 +44,6 @@ class Either(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: x.sin() / 3, lambda x: x / 7, (x,))
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own of what it exports
-def test_the_code_of_bodies_leads_to_their_nodes(browser: Browser, tmp_path: Path) -> None:
-    session = fxlab.Session(torch.export.export(Either(), (torch.ones(3),)))
-    session.apply("change-true-div-to-mul-by-inverse")
-    file = fxlab.report(session, path=tmp_path / "bodies.html", measure=False)
-    with checked(opened(browser, file)) as page:
-        page.get_by_role("tab", name="Code", exact=True).click()
-        settle(page)
-        lines = page.locator(".fxi-code-cell").all_text_contents()
-        assert {"# true_graph_0", "# false_graph_0"} <= set(lines)
-        line(page, "div = torch.ops.aten.mul.Tensor(x, 0.14").click()
-        settle(page)
-        expect(details_title(page)).to_have_text("false_graph_0/div")
-        expect(page.locator(".fxi-code-selected")).to_have_count(1)
-        compare(page, "vs. 0. Original")
-        expect(page.locator(".fxi-code-panel [role=status]")).to_contain_text("2 changed")
-
-
 def line(within: Page | Locator, text: str) -> Locator:
     return within.locator(".fxi-code-cell").filter(has_text=text)
 
@@ -84,20 +66,6 @@ def test_the_code_is_what_torch_has_generated_and_its_lines_lead_to_nodes(
     assert any(HOSTILE.partition("\u202e")[0] in text for text in lines)
 
 
-def test_a_node_that_is_selected_in_the_graph_brings_its_line_into_sight(page: Page) -> None:
-    grid = page.get_by_role("grid", name="Generated code")
-    expect(line(page, "return {")).not_to_be_in_viewport()
-    page.get_by_role("button", name="Show all of the graph").click()
-    settle(page)
-    box(page, "head").click()
-    settle(page)
-    selected = page.locator(".fxi-code-selected")
-    expect(selected).to_contain_text("self.head(")
-    expect(selected).to_be_in_viewport()
-    assert grid.evaluate("e => e.scrollTop") > 0
-    assert page.evaluate("window.scrollY") == 0
-
-
 def test_two_stages_are_compared_side_by_side_and_one_below_the_other(page: Page) -> None:
     compare(page, "vs. 0. Original")
     expect(page.locator(".fxi-code-bar")).to_contain_text("Original → 2.")
@@ -118,51 +86,6 @@ def test_two_stages_are_compared_side_by_side_and_one_below_the_other(page: Page
     removed.click()
     settle(page)
     expect(details_title(page)).not_to_have_text("Blocks")
-
-
-class Long(nn.Module):
-    def forward(self, x):
-        x = x / 3
-        for _ in range(12):
-            x = x.sin()
-        return x
-
-
-def test_equal_lines_are_folded_where_they_stand_and_unfold_there(browser: Browser, tmp_path: Path) -> None:
-    session = fxlab.Session(Long(), (torch.ones(3),))
-    session.apply("change-true-div-to-mul-by-inverse")
-    file = fxlab.report(session, path=tmp_path / "folded.html", measure=False)
-    with checked(opened(browser, file)) as page:
-        page.get_by_role("tab", name="Code", exact=True).click()
-        compare(page, "vs. 0. Original")
-        fold = page.locator(".fxi-code-fold")
-        assert fold.bounding_box() == page.locator(".fxi-code-row", has=fold).bounding_box()
-        shown = page.locator(".fxi-code-row").count()
-        fold.get_by_role("button").click()
-        expect(fold).to_have_count(0)
-        assert page.locator(".fxi-code-row").count() > shown
-
-
-def test_a_browser_finds_words_in_what_is_unfolded(page: Page) -> None:
-    expect(line(page, "return {")).not_to_be_in_viewport()
-    assert page.evaluate("window.find('return {')")
-    found = "() => getSelection().anchorNode.parentElement.closest('.fxi-code-cell') !== null"
-    assert page.evaluate(found)
-
-
-def test_the_code_is_used_with_the_keyboard_alone(page: Page) -> None:
-    page.get_by_role("tab", name="Code", exact=True).focus()
-    for _ in range(6):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.classList.contains('fxi-code-cell')"):
-            break
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    settle(page)
-    expect(details_title(page)).to_have_text("embedding")
-    page.keyboard.press("End")
-    expect(line(page, "return {")).to_be_focused()
-    expect(line(page, "return {")).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("width", [320, pytest.param(800, marks=pytest.mark.weekly), 1920])

@@ -96,26 +96,6 @@ def test_whether_a_difference_is_rounding_is_answered_in_words(page: LabPage, in
     expect(verdict).to_be_hidden()
 
 
-def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector: Locator) -> None:
-    def press(name: str) -> None:
-        inspector.get_by_role("button", name=name).click()
-        page.settle(inspector)
-
-    for name in ("Merge linears", "Change true div to mul by inverse"):
-        switch(inspector, name).click()
-        page.settle(inspector)
-    press("Undo")
-    is_on(inspector, "Merge linears", True)
-    is_on(inspector, "Change true div to mul by inverse", False)
-    press("Redo")
-    is_on(inspector, "Change true div to mul by inverse", True)
-    press("Switch all passes off")
-    has_nodes(inspector, NODES)
-    press("Undo")
-    is_on(inspector, "Merge linears", True)
-    is_on(inspector, "Change true div to mul by inverse", True)
-
-
 def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     page: LabPage, inspector: Locator
 ) -> None:
@@ -155,6 +135,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     card.locator("summary").click()
 
 
+@pytest.mark.weekly
 def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
     page: LabPage, inspector: Locator
 ) -> None:
@@ -183,6 +164,7 @@ def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
     show_table(inspector, "Output differences")
 
 
+@pytest.mark.weekly
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
     with shown_twice(page) as other:
         switch(inspector, "Merge linears").click()
@@ -193,6 +175,7 @@ def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) ->
         assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
 
 
+@pytest.mark.weekly
 def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
     page: LabPage, inspector: Locator
 ) -> None:
@@ -216,42 +199,6 @@ def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     expect(inspector.get_by_role("alert")).to_be_hidden()
-
-
-def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspector: Locator) -> None:
-    expect(inspector.locator("[data-pass]").filter(has_text="Breaks")).to_contain_text("note=")
-    merge = inspector.locator("[data-pass]").filter(has_text="Merge linears")
-    expect(merge).to_contain_text("8 linears")
-    expect(inspector).to_contain_text("2 can change this model, 1 may")
-    norms = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
-    expect(norms).to_be_hidden()
-    inspector.get_by_text("1 finds nothing here").click()
-    expect(norms).to_contain_text("No candidates in this graph")
-    inspector.get_by_text("1 finds nothing here").click()
-    expect(norms).to_be_hidden()
-    merge.locator("summary").click()
-    first = merge.get_by_role("button", name="blocks_0_query", exact=True)
-    expect(first).to_be_visible()
-    assert (first.bounding_box() or {"height": 0})["height"] > 10
-    merge.locator("summary").click()
-
-
-def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
-    keyboard = page.page.keyboard
-    box(inspector, "embedding").click()
-    keyboard.press("ArrowDown")
-    page.settle(inspector)
-    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
-    expect(title).to_contain_text("blocks")
-    keyboard.press("Enter")
-    page.settle(inspector)
-    expect(box(inspector, "blocks.0")).to_be_visible()
-    keyboard.press("Escape")
-    page.settle(inspector)
-    expect(inspector.get_by_role("region", name="Details")).to_be_hidden()
-    before = inspector.locator(".fxi-percent").inner_text()
-    keyboard.press("+")
-    expect(inspector.locator(".fxi-percent")).not_to_have_text(before)
 
 
 def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_with_ctrl(
@@ -293,31 +240,6 @@ def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_wit
     assert moved is not None
     assert (moved["x"] - shown["x"], moved["y"] - shown["y"]) == pytest.approx((-30, -20), abs=2)
     assert (percent.inner_text(), top()) == (size, before)
-
-
-def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, inspector: Locator) -> None:
-    bar, lit = inspector.locator(".fxi-found-bar"), inspector.locator(".fxi-layer svg .node.fxi-found")
-    search = inspector.get_by_role("combobox", name="Search")
-    search.fill("by:nobody")
-    expect(inspector.locator(".fxi-results")).to_contain_text('There is no pass "nobody".')
-    search.fill("by:merge-linears")
-    page.page.keyboard.press("Enter")
-    expect(inspector.locator(".fxi-results")).to_contain_text("No matches.")
-    search.fill("class:Linear op:call_module name:query")
-    page.page.keyboard.press("Shift+Enter")
-    page.settle(inspector)
-    expect(bar).to_contain_text("4 nodes match class:Linear op:call_module name:query")
-    expect(lit).to_have_count(4)
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    expect(bar).to_contain_text("4 nodes match")
-    expect(lit.filter(has_text="query_key_merged")).to_have_count(1)
-    expect(lit.filter(has_text="blocks.")).to_have_count(3)
-    inspector.locator(".fxi-graph").focus()
-    page.page.keyboard.press("Escape")
-    page.settle(inspector)
-    expect(bar).to_be_hidden()
-    expect(lit).to_have_count(0)
 
 
 def test_the_graph_is_saved_and_the_session_as_a_report(
@@ -379,27 +301,6 @@ def test_everybody_can_use_it(page: LabPage, inspector: Locator) -> None:
         page.set_theme(theme)
         page.settle(inspector)
         assert violations(page.page, ".fxlab-inspector") == []
-
-
-def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector: Locator) -> None:
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    inspector.get_by_role("combobox", name="Compare with").select_option("0")
-    page.settle(inspector)
-    expect(inspector.locator(".fxi-flag text").filter(has_text="+").first).to_be_visible()
-    inspector.get_by_role("slider", name="Stage").press("ArrowLeft")
-    page.settle(inspector)
-    has_nodes(inspector, NODES)
-    inspector.get_by_role("combobox", name="Colour by").select_option("flops")
-    page.settle(inspector)
-    expect(inspector.locator(".fxi-heat").first).to_be_visible()
-    inspector.get_by_text("Export", exact=True).click()
-    with page.page.expect_download() as download:
-        inspector.get_by_role("button", name="SVG picture").click()
-    assert ">FLOPs</text>" in download.value.path().read_text(encoding="utf-8")
-    inspector.get_by_role("combobox", name="Colour by").select_option("")
-    page.settle(inspector)
-    expect(inspector.locator(".fxi-heat")).to_have_count(0)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,6 @@ SHARE = """root => {
     const graph = root.querySelector(".fxi-graph").getBoundingClientRect();
     return graph.width * graph.height / (width * height);
 }"""
-REFUSE = "() => { Element.prototype.requestFullscreen = () => Promise.reject(new TypeError('not allowed')); }"
-OUTSIDE = """() => {
-    const { activeElement } = document;
-    return activeElement.closest(".fxlab-inspector") ? "" : activeElement.outerHTML.slice(0, 200);
-}"""
-STOPS = ":is(button, input, select, summary, a, [tabindex='0']):visible:enabled"
 FILLS = """root => {
     const { left, top, width, height } = root.getBoundingClientRect();
     return left === 0 && top === 0 && width === innerWidth && height === innerHeight;
@@ -95,35 +89,7 @@ def test_the_height_follows_the_window_and_the_notebook_does_not_grow(
     assert heights[1] - heights[0] == pytest.approx(300, abs=1)
 
 
-def test_details_open_for_what_is_selected_and_the_graph_stays_where_it_is(
-    page: LabPage, inspector: Locator
-) -> None:
-    details = inspector.get_by_role("region", name="Details")
-    expect(details).to_be_hidden()
-    before = box(inspector, "embedding").bounding_box()
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    expect(details).to_contain_text("torch.nn.modules.sparse.Embedding")
-    # Its border is thicker.
-    assert box(inspector, "embedding").bounding_box() == pytest.approx(before, abs=3)
-    page.page.keyboard.press("Escape")
-    page.settle(inspector)
-    expect(details).to_be_hidden()
-
-
-def test_a_group_is_opened_by_two_clicks_although_the_first_opens_its_details(
-    page: LabPage, inspector: Locator
-) -> None:
-    blocks = inspector.locator(".fxi-layer svg .fx-repeat")
-    inspector.get_by_role("button", name="Close opened groups").click()
-    page.settle(inspector)
-    blocks.click()
-    page.page.wait_for_timeout(120)
-    blocks.click()
-    blocks.dblclick()
-    expect(blocks).to_have_count(0)
-
-
+@pytest.mark.weekly
 def test_panels_are_folded_with_the_keyboard_and_are_so_when_the_page_is_opened_again(
     page: LabPage, inspector: Locator
 ) -> None:
@@ -154,16 +120,7 @@ def test_panels_are_folded_with_the_keyboard_and_are_so_when_the_page_is_opened_
     expect(found.get_by_role("region", name="Details")).to_be_visible()
 
 
-def test_tables_open_when_there_is_something_in_them(page: LabPage, inspector: Locator) -> None:
-    expect(inspector.get_by_role("tabpanel")).to_be_hidden()
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("tabpanel")).to_contain_text("output", ignore_case=True)
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("tabpanel")).to_be_hidden()
-
-
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "theme", ["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.weekly)]
 )
@@ -192,17 +149,6 @@ def test_tabs_are_on_one_line_and_the_others_in_a_menu(page: LabPage, inspector:
     page.set_theme("JupyterLab Light")
 
 
-def test_a_chosen_colour_opens_its_legend(page: LabPage, inspector: Locator) -> None:
-    legend = inspector.get_by_role("group", name="Legend")
-    expect(legend).to_be_hidden()
-    inspector.get_by_role("combobox", name="Colour by").select_option("parameters")
-    page.settle(inspector)
-    expect(legend).to_contain_text("Parameters")
-    inspector.get_by_role("combobox", name="Colour by").select_option("")
-    page.settle(inspector)
-    expect(legend).to_be_hidden()
-
-
 def test_it_fills_the_screen(page: LabPage, inspector: Locator) -> None:
     button = inspector.get_by_role("button", name="Full screen")
     button.click()
@@ -212,29 +158,6 @@ def test_it_fills_the_screen(page: LabPage, inspector: Locator) -> None:
     button.click()
     expect(button).to_have_attribute("aria-pressed", "false")
     assert not inspector.evaluate(FILLS)
-
-
-def test_it_fills_the_window_where_the_screen_is_refused(page: LabPage, inspector: Locator) -> None:
-    page.page.evaluate(REFUSE)
-    keyboard = page.page.keyboard
-    button = inspector.get_by_role("button", name="Full screen")
-    before = inspector.bounding_box()
-    button.press("Enter")
-    expect(button).to_have_attribute("aria-pressed", "true")
-    assert inspector.evaluate(FILLS)
-    expect(button).to_be_focused()
-    assert violations(page.page, ".fxlab-inspector") == []
-    stops = inspector.locator(STOPS).count()
-    for key in ["Tab"] * (stops + 2) + ["Shift+Tab"] * (stops + 4):
-        keyboard.press(key)
-        assert page.page.evaluate(OUTSIDE) == ""
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    keyboard.press("Escape")
-    expect(button).to_have_attribute("aria-pressed", "false")
-    page.page.wait_for_timeout(300)
-    assert inspector.bounding_box() == before
-    expect(inspector.get_by_role("region", name="Details")).to_contain_text("Embedding")
 
 
 def test_the_values_of_a_node_are_computed_when_asked_for_and_read_with_the_keyboard(

@@ -102,18 +102,6 @@ def test_a_pass_is_moved_with_the_keyboard_and_keeps_the_focus(page: LabPage, in
     order(inspector, "Remove dead code", "Change true div to mul by inverse")
 
 
-def test_a_pass_is_moved_and_removed_by_clicks(page: LabPage, inspector: Locator) -> None:
-    inspector.get_by_role("button", name="Remove dead code", exact=True).click()
-    tools = inspector.get_by_role("group", name="Place of Remove dead code")
-    expect(tools.get_by_role("button", name="Apply later")).to_be_disabled()
-    tools.get_by_role("button", name="Apply earlier").click()
-    page.settle(inspector)
-    order(inspector, "Remove dead code", "Change true div to mul by inverse")
-    tools.get_by_role("button", name="Remove from the list").click()
-    page.settle(inspector)
-    order(inspector, "Change true div to mul by inverse")
-
-
 def test_a_pass_of_ones_own_is_added_with_its_arguments(page: LabPage, inspector: Locator) -> None:
     own = offer(page, inspector, "Scale")
     expect(own).to_contain_text("Multiplies <b>what</b> is added.")
@@ -151,12 +139,3 @@ def test_what_cannot_be_made_is_said_and_what_was_typed_stays(page: LabPage, ins
     page.page.keyboard.press("Escape")
     expect(inspector.get_by_role("region", name="Add a pass")).to_be_hidden()
     expect(inspector.get_by_role("button", name="Add a pass")).to_be_focused()
-
-
-def test_fxlabs_own_passes_can_be_added_too(page: LabPage, inspector: Locator) -> None:
-    found = offers(page, inspector).locator("li")
-    expect(found.filter(has_text="Merge linears")).to_have_count(1)
-    expect(found.filter(has_text="Remove dead code")).to_have_count(0)
-    found.filter(has_text="Merge linears").get_by_role("button", name="Add Merge linears").click()
-    page.settle(inspector)
-    order(inspector, "Change true div to mul by inverse", "Remove dead code", "Merge linears")

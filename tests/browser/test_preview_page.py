@@ -13,7 +13,6 @@ from blocks_page import (
     is_on,
     open_blocks,
     put_back,
-    switch,
 )
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
@@ -102,33 +101,3 @@ def test_a_preview_is_applied_or_left_with_the_keyboard(page: LabPage, inspector
     page.settle(inspector)
     is_on(inspector, "Merge linears", False)
     has_nodes(inspector, NODES)
-
-
-def test_a_pass_that_raises_says_so_and_leaves_what_is_shown(page: LabPage, inspector: Locator) -> None:
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    preview(page, inspector, "Breaks")
-    expect(inspector.get_by_role("alert")).to_contain_text("Previewing Breaks failed")
-    card = inspector.locator("[data-pass]").filter(has_text="Breaks")
-    expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
-    expect(banner(inspector)).to_be_hidden()
-    is_on(inspector, "Merge linears", True)
-    has_nodes(inspector, MERGED_NODES)
-
-
-def test_a_preview_comes_back_to_two_stages_side_by_side(page: LabPage, inspector: Locator) -> None:
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    inspector.get_by_role("button", name="Side by side").click()
-    page.settle(inspector)
-    preview(page, inspector, "Change true div to mul by inverse")
-    expect(inspector.get_by_role("application")).to_have_count(1)
-    expect(inspector.get_by_role("button", name="Side by side")).to_be_hidden()
-    banner(inspector).get_by_role("button", name="Cancel").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("application")).to_have_count(2)
-    preview(page, inspector, "Change true div to mul by inverse")
-    banner(inspector).get_by_role("button", name="Apply").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("application")).to_have_count(2)
-    expect(inspector.get_by_role("group", name="2. Change true div", exact=False)).to_be_visible()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,22 +107,6 @@ def test_much_data_is_compressed_in_the_file_and_shown_as_ever(
         expect(details_title(page)).to_have_text("embedding")
 
 
-def test_groups_open_and_close(page: Page) -> None:
-    page.get_by_role("button", name="Close opened groups").click()
-    settle(page)
-    expect(box(page, "blocks.0")).to_have_count(0)
-    box(page, "Block × 4").locator(".fxi-toggle-hit").click()  # noqa: RUF001
-    settle(page)
-    expect(box(page, "blocks.0")).to_have_count(1)
-    box(page, "blocks.0").dblclick()
-    settle(page)
-    expect(box(page, "mul")).to_have_count(2)  # the second was a division, and is called so
-    box(page, "blocks.0").locator(".fxi-toggle-hit").click()
-    settle(page)
-    expect(box(page, "mul")).to_have_count(0)
-    expect(box(page, "blocks.1")).to_have_count(1)
-
-
 def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Page) -> None:
     page.get_by_role("combobox", name="Search").fill("linear merged 2")
     page.locator(".fxi-results [role=option]").first.wait_for()
@@ -137,23 +120,6 @@ def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Pag
     details.get_by_role("button", name="blocks_2_query", exact=True).first.click()
     settle(page)
     expect(details_title(page)).to_have_text("blocks_2_query")
-
-
-def test_a_row_leads_to_its_node_and_a_node_to_its_row(page: Page) -> None:
-    page.get_by_role("tab", name="Changed nodes").click()
-    rows = page.get_by_role("tabpanel").locator("tbody tr")
-    rows.last.get_by_role("button").click()
-    settle(page)
-    expect(details_title(page)).to_have_text(rows.last.get_by_role("button").inner_text())
-    expect(rows.last).to_have_attribute("aria-current", "true")
-    expect(rows.last).to_be_in_viewport()
-    first = rows.first.get_by_role("button").inner_text()
-    page.get_by_role("combobox", name="Search").fill(first)
-    page.keyboard.press("Enter")
-    settle(page)
-    expect(rows.first).to_have_attribute("aria-current", "true")
-    expect(page.locator("tr[aria-current=true]")).to_have_count(1)
-    expect(rows.first).to_be_in_viewport()
 
 
 def test_backspace_goes_the_way_back(page: Page) -> None:
@@ -175,88 +141,6 @@ def test_backspace_goes_the_way_back(page: Page) -> None:
         expect(page.get_by_role("region", name="Details")).to_be_hidden()
 
 
-def test_each_stage_can_be_looked_at(page: Page, session: Session) -> None:
-    stages = page.get_by_role("combobox", name="Stage of the graph")
-    header, changed = page.locator(".fxi-header"), page.locator(".fxi-layer svg .fx-changed")
-    expect(stages).to_have_value("2")
-    expect(changed.first).to_be_visible()
-    stages.select_option("0")
-    settle(page)
-    expect(header).to_contain_text(f"{len(session.original.graph.nodes)} nodes")
-    expect(changed).to_have_count(0)
-    page.get_by_role("slider", name="Stage").press("ArrowRight")
-    settle(page)
-    expect(stages).to_have_value("1")
-    expect(header).to_contain_text(f"{len(session.stages[1].graph.nodes)} nodes")
-    expect(page.locator(".fxi-layer svg .fx-mark-0").first).to_be_visible()
-    expect(page.locator(".fxi-layer svg .fx-mark-1")).to_have_count(0)
-
-
-def test_two_stages_are_shown_as_one_graph(page: Page) -> None:
-    page.get_by_role("combobox", name="Compare with").select_option("0")
-    settle(page)
-    flags = page.locator(".fxi-layer svg .fxi-flag text")
-    expect(flags.filter(has_text="+").first).to_be_visible()
-    expect(flags.filter(has_text="≠").first).to_be_visible()
-    page.get_by_text("Legend").click()
-    expect(page.locator(".fxi-legend")).to_contain_text("Added")
-    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
-    settle(page)
-    expect(flags).to_have_count(0)
-    expect(page.get_by_role("combobox", name="Compare with")).to_be_hidden()
-
-
-def test_the_graph_is_coloured_by_costs_and_kinds(page: Page) -> None:
-    choice, legend = page.get_by_role("combobox", name="Colour by"), page.locator(".fxi-legend")
-    page.get_by_text("Legend").click()
-    choice.select_option("parameters")
-    settle(page)
-    expect(page.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
-    box(page, "embedding").hover()
-    expect(page.get_by_role("tooltip")).to_contain_text("Parameters: 160 (")
-    choice.select_option("dtype")
-    settle(page)
-    expect(page.locator(".fxi-layer svg .fxi-heat")).to_have_count(0)
-    choice.select_option("")
-    settle(page)
-    expect(page.locator(".fxi-layer svg .fxi-plain")).to_have_count(0)
-    expect(legend).to_contain_text("Module")
-
-
-def test_it_opens_at_the_change_and_says_of_what_it_was_made(browser: Browser, file: Path) -> None:
-    with checked(opened(browser, file, whole=False)) as page:
-        expect(page.locator(".fxi-layer svg .node.fx-op.fx-mark-1").first).to_be_in_viewport()
-        made = page.get_by_role("note")
-        expect(made).to_contain_text(
-            re.compile(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC with fxlab .*, torch .*, Python ")
-        )
-        expect(made).to_contain_text("Passes cannot be switched here: a report has no kernel.")
-
-
-def test_a_pass_lights_the_nodes_that_it_changed(page: Page) -> None:
-    page.get_by_role("button", name="Merge linears", exact=True).click()
-    settle(page)
-    expect(page.locator(".fxi-layer svg .node.fx-op.fxi-lit").first).to_be_visible()
-    expect(page.get_by_role("switch", name="Merge linears")).to_be_disabled()
-    expect(page.get_by_role("button", name="Undo")).to_be_hidden()
-
-
-def test_tables_are_sorted_and_filtered_and_lead_to_nodes(page: Page) -> None:
-    tables = page.get_by_role("region", name="Tables")
-    expect(page.locator(".fxi-verdict")).to_contain_text("Within the model's own rounding")
-    tables.get_by_role("tab", name="Candidates").click()
-    rows = tables.locator("tbody tr")
-    expect(rows).to_have_count(12)
-    tables.get_by_role("textbox").fill("truediv")
-    expect(rows).to_have_count(4)
-    tables.get_by_role("button", name="Node", exact=True).click()
-    tables.get_by_role("button", name="Node", exact=True).click()
-    expect(rows.first).to_contain_text("truediv_3")
-    rows.first.get_by_role("button").click()
-    settle(page)
-    expect(details_title(page)).to_have_text("truediv_3")
-
-
 def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
     page.get_by_role("combobox", name="Search").fill("img")
     page.locator(".fxi-results [role=option]").first.wait_for()
@@ -270,20 +154,6 @@ def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
     )
     assert set(turned) == {"isolate"}
     assert page.evaluate("window.hacked") is None
-
-
-def test_files_that_the_kernel_writes_are_not_offered(page: Page) -> None:
-    page.get_by_text("Export").click()
-    expect(page.get_by_role("button", name="SVG picture")).to_be_visible()
-    for name in ("PDF", "Graphviz DOT"):
-        expect(page.get_by_role("button", name=name)).to_be_hidden()
-    page.keyboard.press("Escape")
-
-
-def test_it_follows_the_system_to_light_and_dark(page: Page) -> None:
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme)
-        expect(page.locator(".fxlab-inspector")).to_have_attribute("data-theme", scheme)
 
 
 @pytest.mark.parametrize(
@@ -322,6 +192,7 @@ def test_it_is_saved_as_pixels_and_as_code(page: Page, session: Session, tmp_pat
     assert (tmp_path / "Blocks.py").read_text() == session.to_python()
 
 
+@pytest.mark.weekly
 def test_the_page_shows_the_boxes_lines_and_colours_of_the_view_in_python(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -408,79 +279,7 @@ def test_what_is_searched_for_is_found(browser: Browser, tmp_path: Path) -> None
                 expect(popup).to_contain_text(messages[query])
 
 
-def test_what_is_found_is_lit_up(page: Page) -> None:
-    bar, lit = page.locator(".fxi-found-bar"), page.locator(".fxi-layer svg .node.fxi-found")
-    search = page.get_by_role("combobox", name="Search")
-    expect(bar).to_be_hidden()
-    page.get_by_role("button", name="Close opened groups").click()
-    settle(page)
-    search.fill("path:embedding..blocks_1_query")
-    page.keyboard.press("Shift+Enter")
-    settle(page)
-    count = bar.locator("strong").text_content() or ""
-    assert count.endswith(" nodes")
-    expect(bar).to_contain_text("match path:embedding..blocks_1_query")
-    expect(lit).to_have_count(int(count.split()[0]))
-    expect(page.locator(".fxi-found-count")).to_have_count(0)
-    box(page, "blocks.0").locator(".fxi-toggle-hit").click()
-    settle(page)
-    inside = int(page.locator(".fxi-found-count").text_content() or "")
-    assert inside > 1
-    expect(lit).to_have_count(int(count.split()[0]) - inside + 1)
-    box(page, "blocks.0").hover()
-    expect(page.get_by_role("tooltip")).to_contain_text(f"{inside} of")
-    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
-    settle(page)
-    expect(bar).to_contain_text("nodes match path:embedding..blocks_1_query")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Escape")
-    settle(page)
-    expect(bar).to_be_hidden()
-    expect(lit).to_have_count(0)
-    expect(box(page, "mul")).to_have_count(0)
-
-
-def test_what_comes_before_and_after_a_node_is_lit_up(page: Page) -> None:
-    search, bar = page.get_by_role("combobox", name="Search"), page.locator(".fxi-found-bar")
-    search.fill("mul_1")
-    page.keyboard.press("Enter")
-    settle(page)
-    details = page.get_by_role("region", name="Details")
-    details.get_by_role("button", name="all upstream").click()
-    settle(page)
-    expect(bar).to_contain_text("upstream:mul_1")
-    details.get_by_role("button", name="all downstream").click()
-    settle(page)
-    expect(bar).to_contain_text("downstream:mul_1")
-    page.get_by_role("button", name="Clear filter").click()
-    settle(page)
-    expect(bar).to_be_hidden()
-    expect(page.locator(".fxi-graph").first).to_be_focused()
-
-
-def test_what_can_be_asked_for_is_offered(page: Page) -> None:
-    page.locator(".fxi-graph").first.focus()
-    page.keyboard.press("/")
-    search, options = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results [role=option]")
-    expect(options).to_have_count(18)
-    expect(page.get_by_role("listbox", name="Fields")).to_be_visible()
-    page.keyboard.press("Enter")
-    expect(search).to_have_value("")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    expect(search).to_have_value("op:")
-    expect(page.locator(".fxi-results")).to_contain_text("op: needs a value, such as op:call_module")
-    page.keyboard.type("placeholder")
-    expect(page.locator(".fxi-search-all")).to_have_text("Show it in the graphShift + Enter")
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Enter")
-    settle(page)
-    expect(page.locator(".fxi-found-bar")).to_contain_text("1 node matches op:placeholder")
-    page.keyboard.press("Escape")
-    settle(page)
-
-
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "options",
     [

@@ -70,6 +70,7 @@ def test_the_address_is_a_link_to_what_is_shown(page: Page, file: Path) -> None:
     assert page.url == link
 
 
+@pytest.mark.weekly
 def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path) -> None:
     for fragment, words in (
         ("stage=99", "This report has the stages 0 to 2."),
@@ -84,16 +85,7 @@ def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path) -> None:
         assert page.evaluate("window.hacked") is None
 
 
-def test_another_link_is_followed_in_the_open_page(page: Page) -> None:
-    settle(page)
-    page.evaluate("location.hash = 'stage=0&node=head'")
-    expect(details_title(page)).to_have_text("head")
-    expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("0")
-    page.evaluate("location.hash = 'stage=none'")
-    expect(page.get_by_role("alert")).to_contain_text("The link is ignored.")
-    expect(details_title(page)).to_have_text("head")
-
-
+@pytest.mark.weekly
 def test_four_rows_of_a_table_are_in_sight_and_what_was_folded_stays_so(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     page.get_by_role("tab", name="Candidates").click()
@@ -133,31 +125,6 @@ def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> 
     assert violations(page, "html") == []
     assert cut_off(page.locator(".fxlab-inspector")) == []
     page.context.close()
-
-
-def test_zooming_never_leaves_an_empty_graph(page: Page) -> None:
-    graph = page.locator(".fxi-graph")
-    area = graph.bounding_box()
-    assert area is not None
-    for x, y in ((5, 5), (area["width"] - 5, area["height"] - 5)):
-        for turn in (-400, 400):
-            page.mouse.move(area["x"] + x, area["y"] + y)
-            page.keyboard.down("Control")
-            for _ in range(12):
-                page.mouse.wheel(0, turn)
-            page.keyboard.up("Control")
-            settle(page)
-            shown = graph.evaluate(
-                """graph => {
-                    const window = graph.getBoundingClientRect();
-                    return [...graph.querySelectorAll(".node")].filter(node => {
-                        const box = node.getBoundingClientRect();
-                        return box.left < window.right && box.right > window.left
-                            && box.top < window.bottom && box.bottom > window.top;
-                    }).length;
-                }"""
-            )
-            assert shown > 0
 
 
 def test_the_values_of_a_changed_node_are_written_and_drawn(browser: Browser, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from fxlab import (
     Transformation,
     from_callable,
 )
-from fxlab.html_report.report import ANY_TWO
 
 pytestmark = pytest.mark.browser
 
@@ -75,24 +73,6 @@ def find(page: Page, name: str) -> None:
     settle(page)
 
 
-def test_what_is_selected_on_one_side_is_shown_on_the_other(page: Page) -> None:
-    find(page, "query_key_merged_2")
-    expect(details_title(page)).to_have_text("query_key_merged_2")
-    chosen = before(page).locator(".fxi-layer svg .node.fxi-selected")
-    expect(chosen).to_have_count(2)
-    for title in ("query", "key"):
-        expect(chosen.filter(has_text=title)).to_be_in_viewport()
-    expect(before(page).get_by_role("status")).to_have_text("Counterparts: query, key")
-
-    chosen.filter(has_text="key").click()
-    settle(page)
-    expect(details_title(page)).to_have_text("blocks_2_key")
-    expect(page.get_by_role("region", name="Details")).to_contain_text("Linear")
-    lit = after(page).locator(".fxi-layer svg .node.fxi-selected")
-    expect(lit.filter(has_text="query_key_merged")).to_be_in_viewport()
-    expect(after(page).get_by_role("status")).to_contain_text("key")
-
-
 def test_a_group_says_what_changed_in_it_between_the_two(page: Page) -> None:
     said = []
     for of in (after(page), before(page)):
@@ -125,6 +105,7 @@ def drag(page: Page, start: tuple[float, float], down: float) -> None:
     page.mouse.up()
 
 
+@pytest.mark.weekly
 def test_both_show_the_same_part_of_the_model_wherever_one_is_moved(page: Page) -> None:
     left, right = before(page), after(page)
     page.get_by_role("button", name="Open all that is closed").click()
@@ -141,35 +122,6 @@ def test_both_show_the_same_part_of_the_model_wherever_one_is_moved(page: Page) 
         settle(page)
         assert abs(place_of(right, title)[1]) < 60
         assert place_of(left, title) == pytest.approx(place_of(right, title), abs=40)
-
-
-def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
-    left, right = before(page), after(page)
-    graphs = [side.get_by_role("application") for side in (left, right)]
-
-    def scale(graph: Locator) -> str:
-        return graph.get_attribute("data-scale") or ""
-
-    right.get_by_role("application").hover()
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -300)
-    page.keyboard.up("Control")
-    settle(page)
-    expect(graphs[0]).to_have_attribute("data-scale", scale(graphs[1]))
-
-    together = page.get_by_role("button", name="Move together")
-    together.click()
-    still = place_of(left, "mul")
-    right.get_by_role("application").hover()
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, 300)
-    page.keyboard.up("Control")
-    settle(page)
-    assert place_of(left, "mul") == pytest.approx(still)
-    expect(graphs[0]).not_to_have_attribute("data-scale", scale(graphs[1]))
-    together.click()
-    settle(page)
-    expect(graphs[0]).to_have_attribute("data-scale", scale(graphs[1]))
 
 
 def test_stages_stand_in_a_row_that_is_kept_in_the_address(page: Page) -> None:
@@ -199,45 +151,6 @@ def test_stages_stand_in_a_row_that_is_kept_in_the_address(page: Page) -> None:
     expect(heads).to_have_text(["1. Merge linears", f"2. {DIVIDE}"])
 
 
-def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_path: Path) -> None:
-    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
-    session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])
-    session.apply("fuse-batch-norm2d-in-conv2d")
-    page = opened(browser, fxlab.report(session, path=tmp_path / "layers.html"))
-    show_beside(page)
-    tables = page.get_by_role("region", name="Tables")
-    tables.get_by_role("tab", name="Candidates").click()
-    tables.get_by_role("button", name="_1", exact=True).click()
-    settle(page)
-    expect(page.get_by_role("alert")).to_be_hidden()
-    expect(details_title(page)).to_have_text("_1")
-    expect(box(before(page), "1")).to_have_class(re.compile("fxi-selected"))
-    expect(box(page.locator(".fxi-pane").last, "0")).to_have_class(re.compile("fxi-selected"))
-    page.context.close()
-
-
-def test_stages_are_walked_through_side_by_side(page: Page) -> None:
-    slider = page.get_by_role("slider", name="Stage")
-    expect(slider).to_have_attribute("aria-valuetext", re.compile(rf"^2\. {DIVIDE}: 4 rewrites"))
-    slider.press("ArrowLeft")
-    settle(page)
-    expect(page.locator(".fxi-pane-head h3")).to_have_text(["Original", "1. Merge linears"])
-    expect(slider).to_be_focused()
-    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^1\. Merge linears: \d+ rewrite"))
-    slider.press("ArrowRight")
-    settle(page)
-    expect(page.get_by_role("application")).to_have_count(2)
-    before(page).get_by_role("application").focus()
-    page.get_by_role("button", name="One graph").click()
-    settle(page)
-    expect(page.get_by_role("application")).to_have_count(1)
-    expect(page.locator(".fxi-flag text").filter(has_text="+").first).to_be_attached()
-    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
-    settle(page)
-    expect(page.get_by_role("button", name="Side by side")).to_be_hidden()
-    expect(page.get_by_role("alert")).to_be_hidden()
-
-
 def stage_of(page: Page) -> Locator:
     return page.get_by_role("combobox", name="Stage of the graph")
 
@@ -246,6 +159,7 @@ def comparison_of(page: Page) -> Locator:
     return page.get_by_role("combobox", name="Compare with")
 
 
+@pytest.mark.weekly
 def test_the_comparison_stays_while_the_slider_goes_through_the_stages(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -295,38 +209,7 @@ def clones(number: int) -> Transformation:
     return from_callable(clone, name=f"clone-{number}")
 
 
-def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(
-    browser: Browser, tmp_path: Path
-) -> None:
-    session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(ANY_TWO)])
-    for p in session.passes:
-        session.apply(p)
-    page = opened(browser, fxlab.report(session, path=tmp_path / "many.html"))
-    offered = comparison_of(page).locator("option")
-    assert [option.get_attribute("value") for option in offered.all()] == ["", "below", "0", str(ANY_TWO - 1)]
-    comparison_of(page).select_option(str(ANY_TWO - 1))
-    page.get_by_role("button", name="Side by side").click()
-    settle(page)
-    slider = page.get_by_role("slider", name="Stage")
-    for number in range(ANY_TWO - 1, 0, -1):
-        slider.press("ArrowLeft")
-        settle(page)
-        expect(page.get_by_role("alert")).to_be_hidden()
-        expect(stage_of(page)).to_have_value(str(number))
-        expect(comparison_of(page)).to_have_value("below")
-        expect(page.get_by_role("application")).to_have_count(2)
-    page.context.close()
-
-
-def test_stages_of_the_table_lead_to_where_they_are(browser: Browser, file: Path) -> None:
-    with checked(opened(browser, file)) as page:
-        tables = page.get_by_role("region", name="Tables")
-        tables.get_by_role("tab", name="Stages", exact=True).click()
-        tables.get_by_role("button", name="1. Merge linears").click()
-        settle(page)
-        expect(stage_of(page)).to_have_value("1")
-
-
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [

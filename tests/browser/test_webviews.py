@@ -86,6 +86,7 @@ def test_it_follows_the_theme_and_everybody_can_use_it(
             assert violations(webview.page, ".fxlab-inspector") == []
 
 
+@pytest.mark.weekly
 def test_nothing_white_is_seen_behind_it(webview: WebviewPage, inspector: Locator) -> None:
     webview.page.evaluate("document.documentElement.className = 'without-bridge'")
     webview.set_theme("vscode-dark")
@@ -94,6 +95,7 @@ def test_nothing_white_is_seen_behind_it(webview: WebviewPage, inspector: Locato
     assert max(picture.getpixel(corner) for corner in corners) < 64
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_has_the_focus_is_ringed_where_it_can_be_seen(
     webview: WebviewPage, inspector: Locator, version: str
@@ -133,6 +135,7 @@ def test_its_pictures_are_saved_by_vs_code(webview: WebviewPage, inspector: Loca
     assert content.startswith(b"%PDF")
 
 
+@pytest.mark.weekly
 def test_tables_look_like_ours_and_are_sorted(webview: WebviewPage, inspector: Locator) -> None:
     inspector.get_by_role("tab", name="Cost").click()
     inspector.get_by_role("button", name="Measure the cost").click()
@@ -180,6 +183,7 @@ def test_keys_and_the_wheel_are_not_taken_for_those_of_the_notebook(
     webview.page.wait_for_function("() => window.host.told.wheels === 1")
 
 
+@pytest.mark.weekly
 def test_where_the_page_cannot_interrupt_the_kernel_it_says_who_can(webview: WebviewPage) -> None:
     webview.run(SLOW_MODEL)
     inspector = webview.inspector()

@@ -94,6 +94,7 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
     expect(error).to_be_hidden()
 
 
+@pytest.mark.weekly
 def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
     lab: JupyterLab, page: LabPage
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
     look_around(page, page.inspector(0))
 
 
+@pytest.mark.weekly
 def test_where_the_browser_runs_no_workers_the_kernel_lays_graphs_out(lab: JupyterLab, page: LabPage) -> None:
     # JupyterLab's own workers come from addresses; the inspector's is made of a text.
     page.page.add_init_script(

@@ -1,11 +1,9 @@
 """The command as a person gives it, in this process, and models to give it."""
 
-import sys
 from dataclasses import dataclass
 
 import pytest
 import torch
-from installed_passes import install_passes
 from torch import nn
 from transformers import BertModel
 from zoo import bert_config
@@ -29,6 +27,9 @@ class DoubleWeights(Transformation):
 class Raising(Transformation):
     def transform(self, graph_module):
         raise KeyError("no such layer")
+
+
+double_weights, raising = DoubleWeights(), Raising()
 """
 
 TINY = """
@@ -117,11 +118,9 @@ def exported(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def somebodys_passes(tmp_path, monkeypatch):
-    """Install a package that offers a pass that changes the model, and one that raises."""
-    entry_points = {"double": "bad_passes:DoubleWeights", "raising": "bad_passes:Raising"}
-    install_passes(tmp_path, "bad_passes", PASSES, entry_points)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("bad_passes", None)
+@pytest.fixture(scope="session")
+def bad_passes(tmp_path_factory):
+    """Return the path of a file with a pass that changes the model, and one that raises."""
+    path = tmp_path_factory.mktemp("passes") / "bad_passes.py"
+    path.write_text(PASSES)
+    return path

@@ -32,6 +32,7 @@ def test_help_and_version_need_neither_torch_nor_pandas():
     assert ran.stdout.endswith("set()\n")
 
 
+@pytest.mark.weekly
 def test_as_a_module_it_prints_results_on_stdout_and_progress_on_stderr():
     arguments = ["trace", "torch.nn:Identity", "--inputs", "2x4", "--json", "--verbose", "--no-check"]
     ran = subprocess.run([*PYTHON_M, *arguments], capture_output=True, text=True, check=True)
@@ -57,6 +58,7 @@ def _maps(pid):
         return maps.read()
 
 
+@pytest.mark.weekly
 def test_a_reader_that_is_gone_is_no_error():
     command = " ".join([*PYTHON_M, "trace", "torch.nn:Identity", "--inputs", "2x4", "--no-check"])
     ran = subprocess.run(

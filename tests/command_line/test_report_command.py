@@ -23,8 +23,9 @@ def test_without_passes_the_model_is_itself(fxlab, tiny):
     assert answer["passes"] == []
 
 
-def test_a_pass_that_changes_the_model_ends_with_1_and_is_named(fxlab, tiny, somebodys_passes):
-    ended = fxlab("report", tiny, "--passes", "merge-linears,fuse-bias-in-linear,double-weights", "--json")
+def test_a_pass_that_changes_the_model_ends_with_1_and_is_named(fxlab, tiny, bad_passes):
+    passes = f"merge-linears,fuse-bias-in-linear,{bad_passes}:double_weights"
+    ended = fxlab("report", tiny, "--passes", passes, "--json")
     answer = json.loads(ended.out)
     assert ended.code == 1
     assert answer["verdict"] == "different"
@@ -37,8 +38,8 @@ def test_outputs_without_numbers_end_with_5(fxlab, tiny):
     assert (ended.code, answer["verdict"], answer["compared_elements"]) == (5, "nothing compared", 0)
 
 
-def test_a_pass_that_raises_ends_with_4(fxlab, tiny, somebodys_passes):
-    ended = fxlab("report", tiny, "--passes", "merge-linears,raising")
+def test_a_pass_that_raises_ends_with_4(fxlab, tiny, bad_passes):
+    ended = fxlab("report", tiny, "--passes", f"merge-linears,{bad_passes}:raising")
     assert ended.code == 4
     assert "raising failed" in ended.err
     assert "no such layer" in ended.err

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import fxlab
 from fxlab.graphs.lineage import is_made_of
-from fxlab.graphs.matching import match_nodes
+from fxlab.graphs.matching import known_to_agree, match_nodes
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
 
 IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -141,7 +141,7 @@ def test_a_right_port_agrees_and_nothing_is_accused(original, compared):
     assert fxlab.first_divergence(original, port, (IDS,)) is None
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize(
     ("mistake", "there", "in_reference"),
     [
@@ -210,21 +210,7 @@ def test_layers_that_are_exchanged_are_told_by_their_weights(model):
     assert "Weights: layers.1 and layers.2 are exchanged" in str(found)
 
 
-def test_a_cast_that_only_rounds_is_named(model):
-    class Rounded(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids):
-            return self.model(ids)["logits"].bfloat16().float()
-
-    found = fxlab.compare(model, Rounded(), (IDS,))
-    assert not found
-    assert found.first.nodes == ("bfloat16",)
-    assert "rounds worse" in str(found.first)
-
-
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_exported_decomposed_and_captured_graphs_agree(model, original):
     program = torch.export.export(model, (IDS,))
@@ -270,7 +256,7 @@ class Turned(nn.Module):
         return (x * at) @ x.transpose(-2, -1)
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -328,18 +314,7 @@ def test_two_kinds_of_attention_agree_and_a_changed_weight_is_found(architecture
     assert [(each.candidate, each.status) for each in found.odd_weights] == [(name, "other values")]
 
 
-def test_another_dtype_agrees_and_a_mistake_in_it_does_not(model):
-    other = copy.deepcopy(model).bfloat16()
-    found = fxlab.compare(model, other, (IDS,))
-    assert found
-    assert "in bfloat16 for float32" in found.verdict.reason
-    with torch.no_grad():
-        other.layers[2].up.weight[0] *= 3
-    found = fxlab.compare(model, other, (IDS,))
-    assert not found
-    assert found.first.candidate == "layers.2.up"
-
-
+@pytest.mark.weekly
 @pytest.mark.parametrize("mistake", ["", "scale"])
 def test_a_merged_adapter_is_right_or_wrong(model, mistake):
     class Adapted(nn.Module):
@@ -383,11 +358,6 @@ def test_outputs_are_paired_as_asked():
     assert list(found.verdict.outputs) == ["0", "1"]
 
 
-def test_outputs_in_another_order_of_elements_differ():
-    found = fxlab.compare(lambda x: x + 1, lambda x: (x + 1).flip(0), torch.randn(5))
-    assert not found
-
-
 def test_outputs_that_are_exchanged_differ():
     found = fxlab.compare(lambda x: (x.sin(), x.cos()), lambda x: (x.cos(), x.sin()), torch.randn(3))
     assert not found
@@ -415,6 +385,7 @@ def test_hidden_units_in_another_order_are_other_values():
     found = fxlab.compare(model, other, torch.randn(3, 4))
     assert found
     assert found.modules["status"].tolist() == ["no partner", "no partner", "agrees"]
+    assert {*found.table["status"]} == {"no partner", "agrees"}
 
 
 def test_what_only_one_returns_is_told_and_not_compared():
@@ -565,6 +536,9 @@ def test_both_stand_in_one_session(compared, tmp_path):
     changed = fxlab.graph_diff(session.original, session.graph_module)["change"]
     assert "gelu_2" in changed.index
     assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
+    agree = known_to_agree(session.original, session.graph_module)
+    assert "blocks_1_o" in agree
+    assert "gelu_2" not in agree
     assert session.original is not found.alignment.original.module
     page = fxlab.report(session, tmp_path / "both.html")
     assert "gelu_2" in page.read_text()
@@ -579,8 +553,6 @@ def test_both_stand_in_one_session(compared, tmp_path):
     [
         ({"outputs": {"sum": 0}}, ValueError, "no output 'sum'"),
         ({"outputs": ["sum"]}, TypeError, "mapping of outputs"),
-        ({"weights": 3}, TypeError, "weights: expected"),
-        ({"weights": {"nothing": "weight"}}, ValueError, "'nothing'"),
         ({"candidate_inputs": 3}, TypeError, "inputs: expected"),
     ],
 )
@@ -632,6 +604,7 @@ def test_the_order_of_the_last_of_many_elements_counts():
     torch.testing.assert_close(ours.flat, -negative.flat)
 
 
+@pytest.mark.weekly
 def test_two_models_stand_side_by_side_with_one_name_for_one_value(model):
     session = fxlab.compare(model, Port(model, "gelu").eval(), {"ids": IDS}).session
     inspector = fxlab.inspect(session)
@@ -682,6 +655,7 @@ def test_outputs_without_numbers_are_no_difference_in_words():
     assert "agree" not in str(found)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("inputs", [(IDS.double(), IDS.double()), {"x": IDS.double(), "y": IDS.double()}])
 def test_writes_into_inputs_are_compared(inputs):
     def writes(x, y):

@@ -1,5 +1,6 @@
 """Dynamo's capture is compared with the model's own run."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -55,6 +56,7 @@ def test_a_right_capture_is_the_same_bits_also_with_random_numbers():
     assert not session.remarks
 
 
+@pytest.mark.weekly
 def test_functions_of_torch_func_that_are_kept_leave_later_compiles_alone():
     class Plain(nn.Module):
         def forward(self, x):

@@ -45,7 +45,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.parametrize("kind", CRASHES)
 def test_a_model_is_compiled_without_a_pass_that_raises(kind):
     failing, words = CRASHES[kind]
@@ -60,7 +60,7 @@ def test_a_model_is_compiled_without_a_pass_that_raises(kind):
     assert session.verdict().agrees
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", CRASHES)
 def test_what_a_script_had_compiled_before_a_crash_is_shown(kind):

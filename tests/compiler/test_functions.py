@@ -173,7 +173,7 @@ def test_modules_of_a_recorded_function_keep_their_names(where):
     assert list(session.inputs) == ["x"]
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("where", [name for name in FUNCTIONS if name != "module and global"])
 def test_a_function_is_compiled_for_its_stages(where):
     function, arguments, names = FUNCTIONS[where]
@@ -185,7 +185,7 @@ def test_a_function_is_compiled_for_its_stages(where):
         assert torch.equal(session.original(X)[0], function(*arguments))
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize(
     "of",
@@ -208,7 +208,7 @@ def test_a_compile_leaves_all_state_of_the_code_as_it_was(of):
     assert state() == before
 
 
-@pytest.mark.often(1)
+@pytest.mark.weekly
 @pytest.mark.parametrize("function", [lambda x: net(x).sum().backward(), Force()], ids=["function", "module"])
 def test_code_that_takes_derivatives_is_compiled_with_gradients(function):
     session = fxlab.compiler.compile_session(function, X)
@@ -217,6 +217,7 @@ def test_code_that_takes_derivatives_is_compiled_with_gradients(function):
     assert next(net.parameters()).grad is None
 
 
+@pytest.mark.weekly
 def test_what_torch_compile_has_wrapped_is_the_function():
     session = fxlab.compiler.compile_session(torch.compile(lambda x: net(x) + 1), X, training=True)
     assert list(session.graphs) == ["joint", "forward", "backward"]
@@ -225,7 +226,6 @@ def test_what_torch_compile_has_wrapped_is_the_function():
 
 def test_a_mode_is_a_set_of_options():
     session = fxlab.compiler.compile_session(net, X, mode="max-autotune-no-cudagraphs")
-    assert session.options().index.size > 0
     assert "options=options" in session.to_python()
     with pytest.raises(ValueError, match=r"torch.compile has no mode 'fast'; it has default, ") as error:
         fxlab.compiler.compile_session(net, X, mode="fast")

@@ -1,11 +1,10 @@
 """Torch is as it was after a compile, however that ends, and a recording changes nothing."""
 
-import functools
 import importlib
 
 import pytest
 import torch
-from tiny_models import Blocks, plant_mistake, relus_to_clamps
+from tiny_models import Blocks, relus_to_clamps
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import compile_fx, config, pattern_matcher
@@ -14,7 +13,6 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
 from fxlab.base import heard_calls
-from fxlab.compiler import hooks
 from fxlab.compiler.graphs import hooks as graph_hooks
 
 X = torch.randn(3, 8)
@@ -126,20 +124,6 @@ class Named(CustomGraphPass):
 
     def uuid(self):
         return "named"
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        (plant_mistake, "plant_mistake"),
-        (functools.partial(plant_mistake), "plant_mistake"),
-        (Named(), "Named"),
-        (relus_to_clamps(), "relus_to_clamps"),
-        (lambda graph: None, "post_grad_custom_post_pass"),
-    ],
-)
-def test_passes_of_users_go_by_their_own_names(given, name):
-    assert hooks.pass_name("post_grad_custom_post_pass", given) == name
 
 
 def test_wrong_arguments_are_refused_in_words():

@@ -130,6 +130,7 @@ def test_a_mistake_in_a_match_is_found_and_excluded(blocks):
     assert not session.verdict().agrees
 
 
+@pytest.mark.weekly
 def test_a_pass_that_finds_something_only_when_another_is_off_is_offered_then():
     def take_relus(graph):
         for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
@@ -168,6 +169,7 @@ class Flat(nn.Module):
         return self.linear(x).reshape(rows * columns, size).relu().view(rows, columns, size)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
     session = fxlab.compiler.compile_session(
@@ -181,6 +183,7 @@ def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
     assert f"inputs{', training=True' * training}, dynamic=True)" in session.to_python()
 
 
+@pytest.mark.weekly
 def test_the_code_of_a_backward_graph_makes_that_one_again():
     session = fxlab.compiler.compile_session(Flat().eval(), torch.randn(2, 3, 8), training=True)
     made = {"model": Flat().eval(), "inputs": torch.randn(2, 3, 8)}
@@ -212,6 +215,7 @@ def test_weights_that_are_frozen_are_folded_and_judged():
     assert not any("batch_norm" in target or "sqrt" in target for target in targets)
 
 
+@pytest.mark.weekly
 def test_freezing_as_an_option_says_why_it_folds_nothing():
     model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
     (remark,) = fxlab.compiler.compile_session(model, x, options={"freezing": True}).remarks

@@ -27,6 +27,9 @@ def divergence(session):
 def test_there_are_three_stacks(session):
     assert list(session.graphs) == ["joint", "forward", "backward"]
     assert session.graphs["joint"] is session
+    for stage in session.stages[1:]:  # the first is what Dynamo has captured
+        backward = [bool(node.meta.get("autograd_backward")) for node in stage.graph.nodes]
+        assert {*backward} == {False, True}
 
 
 def test_outputs_and_gradients_of_every_stage_are_those_of_eager(session):
@@ -46,13 +49,7 @@ def test_the_original_has_the_gradients_of_autograd(session):
     assert all(any(torch.equal(a, b) for b in captured) for a in expected)
 
 
-def test_the_backward_graph_runs_on_what_the_forward_graph_saves(session):
-    backward = session.graphs["backward"]
-    assert backward.passes
-    assert backward.verdict().agrees
-    assert any(name.startswith("tangents") for name in backward.inputs)
-
-
+@pytest.mark.weekly
 def test_a_pass_of_one_stack_is_switched_for_that_stack_alone(session):
     backward = session.graphs["backward"]
     backward.revert(backward.passes[-1].name)
@@ -182,6 +179,7 @@ def layers():
     )
 
 
+@pytest.mark.weekly
 def test_the_split_is_a_stage_that_is_judged():
     session = fxlab.compiler.compile_session(layers(), torch.randn(3, 4), training=True)
     assert session.passes[-1].name == "AOTAutograd/partition"
@@ -199,6 +197,7 @@ def test_a_wrong_partitioner_is_named():
     assert all(one.verdict().agrees for name, one in session.graphs.items() if name != "joint")
 
 
+@pytest.mark.weekly
 def test_a_budget_of_memory_is_an_option():
     torch.manual_seed(0)
     model, x = torch.nn.Sequential(*[torch.nn.Linear(16, 16), torch.nn.GELU()] * 3), torch.randn(64, 16)

@@ -1,7 +1,6 @@
 """Patterns of the compiler: which there are, where they matched, and why they did not."""
 
 import functools
-import html
 
 import pytest
 import torch
@@ -20,13 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
 from fxlab.drawing import build_hierarchy
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.transformations.inductor_patterns import Pattern, PatternAttempts, not_tried
 from fxlab.view_model.details import Describer
-from fxlab.view_model.measurements import PATTERNS
 from fxlab.view_model.pass_state import explain_all, explain_unchanged
-from fxlab.view_model.pattern_picture import MOST_NODES, pattern_picture
-from fxlab.view_model.table_state import table_state
 
 DOUBLED = "post_grad/doubled"
 
@@ -211,15 +206,6 @@ def test_passes_that_changed_nothing_are_explained_as_well(session):
     assert session.explain(name).columns.tolist() == session.explain(DOUBLED).columns.tolist()
 
 
-def test_with_a_pass_off_its_patterns_are_not_tried(session):
-    session.revert(DOUBLED)
-    assert DOUBLED not in set(session.patterns()["pass"])
-    session.undo()
-    session.exclude(DOUBLED, "mul")
-    assert not session.explain(DOUBLED).loc["mul", "matched"]
-    session.undo()
-
-
 def test_a_node_that_calls_nothing_is_told_by_its_kind():
     graph = fx.Graph()
     graph.output((graph.placeholder("x"), graph.get_attr("weight")))
@@ -237,13 +223,6 @@ def test_details_of_a_node_say_why_not(session):
     node = next(node for node in session.stages[1].graph.nodes if node.name == "tanh")
     reasons = [row["reason"] for row in describer.node(node)["candidates"]]
     assert "never: all operators match, and the setting b2b_gemm_pass is off" in reasons
-
-
-def test_the_table_of_patterns_is_one_of_the_page(session):
-    frame, words = PATTERNS.make(session)
-    assert frame.index[0] == "double_relu"
-    assert words.startswith("1 pattern of ")
-    assert not PATTERNS.is_made_of(fxlab.Session(torch.fx.symbolic_trace(nn.ReLU())))
 
 
 def test_the_patterns_of_torch_are_as_they_were(patterns, session):
@@ -283,61 +262,3 @@ def test_without_the_hook_patterns_are_not_listed(monkeypatch):
     session = fxlab.compiler.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
     assert session.patterns().empty
     assert session.verdict().agrees
-
-
-def test_a_pattern_is_a_graph_of_its_operators_inputs_and_constants(session):
-    (graph_module,) = session.pattern_graphs("double_relu", pass_=DOUBLED)
-    x, relu, mul, output = graph_module.graph.nodes
-    assert (x.op, x.name) == ("placeholder", "x")
-    assert (relu.target, relu.args) == (aten.relu.default, (x,))
-    assert (mul.target, mul.args) == (aten.mul.Tensor, (relu, 2.0))
-    assert output.args == (mul,)
-    assert "relu" in fxlab.draw(graph_module)._repr_svg_()
-    with pytest.raises(ValueError, match="Did you mean 'double_relu'"):
-        session.pattern_graphs("double_rel")
-
-
-def test_a_table_of_a_page_has_a_picture_of_each_pattern(session):
-    frame, _ = PATTERNS.make(session)
-    table = table_state(frame, PATTERNS.index_title)
-    assert table["columns"][1] == {"name": "picture", "title": "Picture", "kind": "picture"}
-    pictures = {row[0]: row[1] for row in table["rows"]}
-    assert pictures.keys() == {*session.patterns().index}
-    for words in ("aten.relu", "aten.mul.Tensor 2.0", "x -> relu", "relu -> mul"):
-        assert words in pictures["double_relu"]
-
-
-def test_a_picture_of_a_pattern_may_have_any_words():
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    graph.output(graph.call_method('a"]; b -> c; "\\N<B>', (x, "</script>", (1, x), [1, 2], torch.float16)))
-    svg = html.unescape(lay_out(pattern_picture(graph)).decode())
-    assert svg.count('class="node') == 2
-    for words in ('a"]; b -> c; "\\N<B>', "</script>", "[1, 2]", "torch.float16"):
-        assert words in svg
-
-
-def test_a_huge_pattern_has_no_picture():
-    graph = fx.Graph()
-    value = graph.placeholder("x")
-    for _ in range(MOST_NODES):
-        value = graph.call_function(torch.relu, (value,))
-    graph.output(value)
-    assert pattern_picture(graph) == ""
-
-
-@pytest.mark.slow
-def test_every_pattern_of_torch_is_drawn_with_all_its_operators(session):
-    table = session.patterns()
-    drawn = {}
-    for name in dict.fromkeys(table.index):
-        rows, graphs = table.loc[[name]], session.pattern_graphs(name)
-        for operators, graph_module in zip(rows["operators"], graphs, strict=True):
-            graph_module.graph.lint()
-            names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
-            assert len(names) == len({*names})
-            drawn[id(graph_module)] = graph_module
-            calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
-            assert len(calls) == len(operators.split(" → "))
-            fxlab.draw(graph_module)
-    assert len(drawn) == len(table) > 100

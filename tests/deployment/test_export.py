@@ -191,6 +191,7 @@ def test_conditions_on_data_are_said_and_nested_inputs_taken_apart(tmp_path):
     assert torch.equal(run(torch.ones(2), torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
 
 
+@pytest.mark.weekly
 def test_a_cache_is_taken_apart_on_both_sides(tmp_path):
     config = hf.LlamaConfig(
         hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=50

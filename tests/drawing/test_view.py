@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
-import fxlab
 from fxlab.drawing import Hierarchy, View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
@@ -123,38 +122,6 @@ def test_a_value_that_five_boxes_read_is_a_chip(readers, is_chip):
     )
     assert sum(leaf.name == "value_0" for edge in view.edges for leaf in edge.leaves) == (
         1 if is_chip else readers
-    )
-
-
-@pytest.mark.parametrize(
-    ("groups", "nodes", "is_chip"), [(2, 30, False), (3, 30, True), (3, 18, False), (4, 3, False)]
-)
-def test_a_value_that_is_read_in_three_opened_groups_far_away_is_a_chip(groups, nodes, is_chip):
-    class Reads(nn.Module):
-        def forward(self, x, value):
-            x = x + value
-            for step in range(nodes - 1):
-                x = x.tanh() if step % 2 else x.exp()
-            return x
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            for name in "abcd"[:groups]:
-                self.add_module(name, Reads())
-
-        def forward(self, x):
-            value = x.cos()
-            for name in "abcd"[:groups]:
-                x = self.get_submodule(name)(x, value)
-            return x
-
-    view = View(build_hierarchy(fxlab.symbolic_trace(Model(), (torch.ones(2),))))
-    assert not view.chips
-    for name in "abcd"[:groups]:
-        view = view.open(name)
-    assert {chip.source.name for chips in view.chips.values() for chip in chips} == (
-        {"cos"} if is_chip else set()
     )
 
 

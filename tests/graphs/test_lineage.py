@@ -59,7 +59,7 @@ def calls(graph_module):
     return [node for node in nodes if node.meta.get("torch_fn")]
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.weekly if n == "llama" else ()) for n in MODELS]
 )

@@ -1,15 +1,12 @@
 """Which node computes what which node of the original computes."""
 
 import copy
-import operator
 
 import pytest
 import torch
-from planted import scaled, traced, transformed
 from torch import fx, nn
 
 from fxlab import (
-    ChangeTrueDivToMulByInverse,
     FuseBatchNorm1dInConv1d,
     MergeLinears,
     Session,
@@ -25,13 +22,6 @@ def names(matching):
 
 def changed(matching):
     return {str(node) for node in matching.originals} - {str(node) for node in matching.unchanged}
-
-
-def test_a_copy_matches_by_name_and_is_unchanged():
-    graph, _ = traced("bert")
-    found = match_nodes(graph, share_tensors_copy(graph))
-    assert names(found) == {str(node): str(node) for node in graph.graph.nodes}
-    assert not changed(found)
 
 
 def test_inputs_of_any_name_match_in_their_order():
@@ -64,20 +54,6 @@ def test_a_module_that_differs_in_anything_is_changed(change):
     assert not changed(match_nodes(graph, copy.deepcopy(graph)))
     change(other)
     assert changed(match_nodes(graph, other))
-
-
-def test_other_weights_functions_and_arguments_are_changes():
-    class Model(nn.Module):
-        def forward(self, x):
-            return (x / 8 + 1).sin()
-
-    graph = fx.symbolic_trace(Model())
-    assert changed(match_nodes(graph, transformed(graph, ChangeTrueDivToMulByInverse()))) == {"truediv"}
-    other = share_tensors_copy(graph)
-    other.graph.find_nodes(op="call_function", target=operator.add)[0].update_arg(1, 2)
-    assert changed(match_nodes(graph, other)) == {"add"}
-    bert, _ = traced("bert")
-    assert "pooler_dense" in changed(match_nodes(bert, scaled(bert, "pooler.dense", 2.0)))
 
 
 def test_what_stands_in_for_another_is_known_through_all_passes_of_a_session():

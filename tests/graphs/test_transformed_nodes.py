@@ -10,7 +10,6 @@ from fxlab import (
     FuseBiasInLinear,
     MergeLinears,
     RemoveIdentities,
-    Transformation,
     from_callable,
 )
 from fxlab.rewriting import transformed_nodes
@@ -45,18 +44,6 @@ def test_an_untouched_module_has_an_empty_table_with_columns():
     assert list(table) == ["op", "target", "module_path", "shape", "dtype", "parameters", "inputs", "users"]
 
 
-def test_shapes_come_from_shape_propagation():
-    from torch.fx.passes.shape_prop import ShapeProp
-
-    module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 4)))
-    ShapeProp(module).propagate(torch.ones(2, 3))
-    for node in module.graph.nodes:
-        node.meta["transformations"] = {"mark"}
-    table = transformed_nodes(module)
-    assert table.loc["_0", "shape"] == (2, 4)
-    assert table.loc["_0", "dtype"] == "float32"
-
-
 def test_wrong_arguments_are_named(fused):
     with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, .* got 'model'"):
         transformed_nodes("model")
@@ -83,15 +70,6 @@ def test_before_and_after_stand_side_by_side():
     assert row["shape_before"][0] == row["shape"]
 
 
-def test_a_merged_linear_stands_for_those_that_were_merged():
-    graph, _ = traced("bert")
-    table = transformed_nodes(transformed(graph, MergeLinears()), original=graph)
-    prefix = "encoder_layer_0_attention_self_"
-    assert table["before"].iloc[0] == [prefix + "query", prefix + "key", prefix + "value"]
-    assert table["shape_before"].iloc[0] == [(2, 12, 32)] * 3
-    assert table["shape"].iloc[0] == (2, 12, 96)
-
-
 def test_what_passes_did_on_top_of_each_other_goes_back_to_the_original():
     graph, _ = traced("bert")
     merged = transformed(graph, MergeLinears())
@@ -111,23 +89,6 @@ def test_a_node_that_reads_another_value_stands_for_itself_alone():
     merged = transformed_nodes(transformed(removed, MergeLinears()), original=graph)
     prefix = "encoder_layer_0_attention_self_"
     assert merged.loc["query_key_value_merged", "before"] == [prefix + n for n in ("query", "key", "value")]
-
-
-def test_a_pass_without_a_journal_is_matched():
-    class ReluToClamp(Transformation):
-        def transform(self, graph_module):
-            for node in graph_module.graph.find_nodes(op="call_module", target="1"):
-                with graph_module.graph.inserting_before(node):
-                    new = graph_module.graph.call_function(torch.clamp, node.args, {"min": 0})
-                node.replace_all_uses_with(new)
-                graph_module.graph.erase_node(node)
-                self.mark_as_transformed(new)
-            return graph_module
-
-    graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
-    table = transformed_nodes(transformed(graph, ReluToClamp()), original=graph)
-    assert table.loc["clamp", "before"] == ["_1"]
-    assert table.loc["clamp", "op_before"] == ["call_module"]
 
 
 def test_what_a_function_did_in_many_places_is_told_apart():

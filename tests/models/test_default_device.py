@@ -94,6 +94,7 @@ def test_models_and_runs_are_compared(model, tmp_path):
         assert fxlab.Session(model, X).evaluate([X, X]).agrees
 
 
+@pytest.mark.weekly
 def test_steps_and_compiled_graphs(model):
     with torch.device("meta"):
         step = fxlab.trace_step(model.train(), X, loss=lambda output: output.square().mean())

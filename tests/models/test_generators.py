@@ -6,14 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fxlab.base.torch_private import transforms_depth
 from fxlab.models.running import running
 from fxlab.models.running.running import (
     Generators,
     accelerators_in_use,
     generators_kept,
     seed_generators,
-    torch_generators_now,
 )
 from fxlab.validation.cost import profile
 
@@ -113,37 +111,3 @@ def test_a_profile_waits_for_each_device(accelerator, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     profile._Timing(torch.fx.symbolic_trace(torch.nn.ReLU()))._wait()
     assert waited == [torch.device("xpu", 0), torch.device("xpu", 1)]
-
-
-def test_states_are_read_inside_a_transform():
-    before = torch_generators_now()
-
-    def reads(value):
-        assert torch_generators_now() == before
-        return value.sum()
-
-    assert torch.equal(torch.func.grad(reads)(torch.zeros(3)), torch.ones(3))
-
-
-def test_a_run_that_raises_in_a_graph_of_dynamo_leaves_its_transforms_and_its_grad_mode():
-    graphs = []
-
-    def keeps(graph_module, inputs):
-        graphs.append(graph_module)
-        return graph_module.forward
-
-    x = torch.randn(3)
-    with torch.no_grad():
-        torch.compile(torch.func.grad(lambda value: value.sin().sum()), backend=keeps)(x)
-    (graph_module,) = graphs
-    node = next(node for node in graph_module.graph.nodes if node.name == "sin")
-    node.target = "no_such_method"
-    graph_module.recompile()
-    depth = transforms_depth()
-    with torch.no_grad():
-        with pytest.raises(AttributeError), generators_kept():
-            graph_module.forward(x)
-        assert transforms_depth() == depth
-        assert not torch.is_grad_enabled()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        pass

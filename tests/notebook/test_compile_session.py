@@ -23,6 +23,7 @@ def page(session):
         session.undo()
 
 
+@pytest.mark.weekly
 def test_a_pass_is_switched_by_compiling_again(page, session):
     clamps = session.passes["post_grad/relus_to_clamps"]
     assert "clamp_min_default_1" in page.names()
@@ -47,30 +48,3 @@ def test_what_cannot_be_switched_off_is_said_at_the_switch(page, session):
     page.switches(session.passes["AOTAutograd"], False)
     assert session._internals.is_on("AOTAutograd")
     assert "AOTAutograd cannot be switched off: it writes the graph in ATen operators" in str(page.error)
-
-
-def test_an_option_is_switched_beside_the_passes(page, session):
-    def option():
-        (found,) = [o for o in page.inspector._shown_passes["options"] if o["name"] == "b2b_gemm_pass"]
-        return found
-
-    assert option() == {
-        **{"name": "b2b_gemm_pass", "on": False, "isChanged": False, "phases": "post_grad"},
-        **{"description": "set to True to enable the back-to-back GEMM pass", "fixed": ""},
-    }
-    page.sends({"type": "set-option", "name": "b2b_gemm_pass", "on": True})
-    assert option()["on"]
-    assert option()["isChanged"]
-    assert page.inspector._shown_passes["options"][0] == option()
-    assert any("b2b" in name for name in session.unchanged)
-    page.sends({"type": "undo"})
-    assert not option()["on"]
-    page.sends({"type": "set-option", "name": "freezing", "on": True})
-    assert "freezing cannot be switched here" in str(page.error)
-
-
-def test_a_session_of_no_compiler_has_no_options():
-    page = Page(Inspector(fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU()))))
-    assert page.inspector._shown_passes["options"] == []
-    page.sends({"type": "set-option", "name": "dce", "on": True})
-    assert "of no compiler" in str(page.error)

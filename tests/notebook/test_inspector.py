@@ -16,7 +16,7 @@ from ipywidgets import Widget
 from torch import fx, nn
 
 import fxlab
-from fxlab import FuseAttention, Session
+from fxlab import Session
 from fxlab.notebook.inspector import Inspector
 from fxlab.notebook.page.view_state import PANELS_AT_FIRST
 
@@ -28,17 +28,6 @@ TRAITS = tuple(
 def screen(inspector: Inspector) -> dict[str, object]:
     """Return all that is shown, without the messages of errors."""
     return copy.deepcopy({name: getattr(inspector, name) for name in TRAITS if name != "_shown_status"})
-
-
-def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page):
-    page.switches(MUL_TO_ADD, True)
-    tables = page.inspector._shown_tables
-    (row,) = tables["nodes"]["table"]["rows"]
-    assert row[:2] == ["mul", "Mul to add"]
-    assert tables["nodes"]["text"] == "Mul to add: 1 mul becomes 1 add."
-    assert tables["outputs"]["state"] == "ready"
-    assert tables["outputs"]["agrees"] is None
-    assert "bits differ in 1 of 1 tensor" in tables["outputs"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +55,6 @@ def test_a_question_that_cannot_be_answered_becomes_words_on_the_screen():
     page = Page(Inspector(session))
     page.sends({"type": "judge"})
     assert "the session has no inputs" in page.error["text"]
-
-
-def test_a_card_has_the_first_paragraph_of_the_docstring_in_plain_words(page: Page, session: Session):
-    fuse = FuseAttention()
-    session.add(fuse)
-    words = "Compute attention by scaled_dot_product_attention, which never stores all probabilities."
-    assert page.card(fuse)["description"] == words
 
 
 def test_switching_on_what_is_on_changes_nothing(page: Page, session: Session):
@@ -155,8 +137,9 @@ def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(sessi
     for p in (MUL_TO_ADD, MERGE, FUSE, MUL_TO_ADD, MUL_TO_ADD):
         (session.revert if p in session.applied else session.apply)(p)
     assert refreshed == [shown.inspector] * 5
-    gc.collect()
-    assert stage() is None, "what nobody sees keeps no stage alive"
+    if read is READS["a trait"]:  # once: it takes a second
+        gc.collect()
+        assert stage() is None, "what nobody sees keeps no stage alive"
     read(hidden)
     assert refreshed[5:] == [hidden]
     for trait in TRAITS[1:4]:
@@ -317,17 +300,6 @@ def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state
     assert page.inspector.height == before
     assert "not allowed" in page.error["title"]
     assert f"got {type(state).__name__}" in page.error["text"]
-
-
-def test_the_code_of_the_page_is_sent_once_for_all_inspectors(session: Session):
-    one, two = Inspector(session), Inspector(session)
-    assert one.get_state()["_code"] == two.get_state()["_code"]
-    code = one._code
-    assert len(code.code) > 100_000
-    assert len(str(one.get_state())) < len(code.code), "and not with each of them"
-    one.close()
-    assert two._code.comm is not None
-    two.close()
 
 
 def test_a_package_without_its_front_end_says_so(session: Session, monkeypatch):

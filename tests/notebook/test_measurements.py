@@ -82,15 +82,6 @@ def test_rows_lead_to_nodes_that_the_graph_has(page: Page):
     assert speed["text"].startswith(f"{FUSE.name}: ")
 
 
-@pytest.mark.slow
-def test_speed_is_that_of_the_stages(page: Page):
-    page.switches(MERGE, True)
-    page.switches(FUSE, True)
-    rows = [row[0] for row in measured(page, "speed")["table"]["rows"]]
-    assert rows == ["original", FUSE.name, MERGE.name]
-    assert page.inspector.session.applied == (FUSE, MERGE)
-
-
 def test_what_was_measured_goes_when_a_switch_is_flipped(page: Page):
     measured(page, "graph-difference")
     page.switches(MERGE, True)

@@ -53,6 +53,7 @@ def test_what_cannot_be_told_is_an_error_in_words(page: Page):
     assert "says nothing of relu" in page.error["text"]
 
 
+@pytest.mark.weekly
 def test_what_computes_nothing_is_seen_through():
     def model(x):
         return torch.relu((x * 3).to(torch.float32) + 1)

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from fractions import Fraction
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, s
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.paint import values_of
-from fxlab.overlays import SOURCES, Overlay, Subject, from_table, offered, read_overlays, source
-from fxlab.view_model.measured_overlays import MeasuredOverlays
+from fxlab.overlays import SOURCES, Overlay, Subject, from_table, read_overlays, source
 
 
 @pytest.fixture
@@ -79,14 +77,6 @@ def test_values_that_the_backward_pass_reads_say_how_long_they_are_kept() -> Non
     assert "tanh" in {read.name for read in node.all_input_nodes}
     assert not any(name in overlay.values for name in names[names.index("ones_like") :])
     assert not source("kept-until").is_made_of(symbolic_trace(nn.Linear(4, 1), torch.ones(3, 4)))
-
-
-def test_dtypes_are_words(subject: Subject) -> None:
-    for node in subject.graph_module.graph.nodes:
-        node.meta["val"] = torch.empty(2, dtype=torch.bfloat16 if node.name == "relu" else torch.float32)
-    overlay = source("dtype").overlay(subject)
-    assert overlay.of(["relu"]) == "bfloat16"
-    assert overlay.of(["relu", "cat"]) == "mixed"
 
 
 def test_what_must_run_needs_inputs(subject: Subject) -> None:
@@ -212,19 +202,6 @@ def test_a_report_shows_given_overlays_at_first(view: View, tmp_path: Path) -> N
     assert written["tables"]["more"][-1]["name"] == "overlays"
     with pytest.raises(ValueError, match="no value for any node"):
         report(Session(gm), path=tmp_path / "r.html", overlay=Overlay("x", {"nowhere": 1}), measure=False)
-
-
-def test_a_package_offers_an_overlay_by_an_entry_point(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    gm = view.hierarchy.leaves[0].node.graph.owning_module
-    entry = EntryPoint("rank-of-node", f"{__name__}:ranks", "fxlab.overlays")
-    monkeypatch.setattr("fxlab.overlays.sources.entry_points_of", lambda group: [entry])
-    assert "rank-of-node" in [known.name for known in offered()]
-    assert draw(gm, overlay="rank-of-node").overlay.values["x"] == 0
-    assert "Rank of node" in [each["title"] for each in MeasuredOverlays(Session(gm)).offered()]
-
-
-def ranks(subject: Subject) -> dict[str, int]:
-    return {node.name: rank for rank, node in enumerate(subject.graph_module.graph.nodes)}
 
 
 def test_other_things_are_refused() -> None:

@@ -50,6 +50,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.often(4)
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_the_graph_does_not_follow_is_told(name, monkeypatch):

@@ -138,6 +138,7 @@ def _gets_other_inputs(model, inputs):
     inputs[0].fill_(3)
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("change", [_trains, _learns, _is_shorter, _gets_other_inputs])
 @pytest.mark.parametrize("slices", [0, 1])
 def test_a_model_that_is_changed_meanwhile_is_recorded_again(change, slices):

@@ -67,7 +67,7 @@ def test_any_stack_with_any_order_and_exclusions_comes_back(tmp_path_factory, or
         assert again.save(folder / "again.json").read_text() == path.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_another_process_makes_the_same_graph(tmp_path):
     session = session_of_blocks()
     file = session.save(tmp_path / "stack.json")

@@ -116,6 +116,7 @@ def _graphs(session):
     return session.original, session.graph_module
 
 
+@pytest.mark.weekly
 def test_a_planted_mistake_is_found_by_name(sessions):
     for session in sessions:
         session.revert()

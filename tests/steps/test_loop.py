@@ -73,7 +73,7 @@ def same_training(model, other, optimizer=None, other_optimizer=None):
         assert all(same_bits(v, theirs[k]) for k, v in ours.items() if isinstance(v, torch.Tensor))
 
 
-@pytest.mark.often(6)
+@pytest.mark.often(3)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_four_steps_are_those_of_an_eager_loop(kind):
     model = net()
@@ -267,7 +267,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.often(6)
+@pytest.mark.often(4)
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_what_python_reads_otherwise_now_is_traced_again(kind):
     torch.manual_seed(0)

@@ -223,7 +223,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_two_ranks_train_by_graphs_bit_for_bit_as_eagerly_and_end_whatever_each_finds(tmp_path):
     folder = str(__file__).rpartition("/")[0]
     ranks = [Fresh(SCRIPT, rank, tmp_path / "store", folder, cwd=tmp_path) for rank in (0, 1)]

@@ -44,13 +44,6 @@ def test_where_python_reads_a_shape_another_number_of_dimensions_is_refused(name
         traced(torch.randn(shape))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_elsewhere_any_number_of_dimensions_is_taken(name):
-    model = Function(OTHERS[name])
-    traced = symbolic_trace(model, (torch.randn(4, 3),))
-    assert_agree(traced, model, (torch.randn(2, 4, 3),))
-
-
 def test_too_few_dimensions_for_a_size_that_is_held_are_refused_in_words():
     model = nn.Conv1d(1, 4, 3)
     traced = symbolic_trace(nn.Sequential(model), torch.randn(3, 1, 8), check=False)

@@ -49,10 +49,3 @@ def test_the_dtype_of_a_mask_that_python_reads_is_held(recorded, other):
     assert_agree(traced, model, (x.double(), mask.to(recorded)))
     with pytest.raises(AssertionError, match=rf"traced for mask of dtype {recorded} only"):
         traced(x, mask.to(other))
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_elsewhere_any_dtype_is_taken(name):
-    model = Function(OTHERS[name])
-    traced = symbolic_trace(model, (torch.randn(4, 3),))
-    assert_agree(traced, model, (torch.randn(2, 3, dtype=torch.float64),))

@@ -1,7 +1,5 @@
 """Codes of findings and of errors of a trace, by which programs tell them apart."""
 
-import copy
-import pickle
 import re
 from pathlib import Path
 
@@ -34,16 +32,6 @@ def test_findings_are_a_table_with_their_codes():
     table = traced.meta["trace"].table
     assert table["kind"].tolist() == ["check", "check", "symbolic size", "fixed size"]
     assert table["code"].tolist() == ["same-bits", "same-bits", "followed-size", "fixed-size"]
-
-
-@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
-def test_the_code_of_an_error_survives_a_copy(again):
-    error = again(Obstacle.MEMORY_READ(called="data_ptr"))
-    assert (type(error), error.code, str(error)) == (
-        fxlab.TraceError,
-        "memory-read",
-        "The model reads memory (data_ptr), which only real inputs have",
-    )
 
 
 @pytest.mark.parametrize("compiled", [torch.compile(nn.ReLU(), backend="eager"), nn.ReLU()])

@@ -7,12 +7,9 @@ import pytest
 import torch
 import zoo
 from agreement import targets
-from torch.fx import Interpreter
-from torch.fx.passes.shape_prop import ShapeProp
-from torch.fx.passes.split_module import split_module
 from transformers import LlamaConfig, LlamaModel
 
-from fxlab import example_inputs, symbolic_trace
+from fxlab import symbolic_trace
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +37,7 @@ def test_each_size_is_read_once_and_nothing_is_computed_in_vain(traced):
         assert node.users or node.op in ("placeholder", "output") or node.is_impure()
 
 
-def test_tools_of_torch_take_the_graph(bert, traced):
-    inputs = example_inputs(bert, batch_size=3, sequence_length=9)
-    expected = bert(**inputs).last_hidden_state
-    given = [inputs.get(node.target) for node in traced.graph.find_nodes(op="placeholder")]
-    assert torch.equal(Interpreter(traced).run(*given).last_hidden_state, expected)
-    ShapeProp(traced).propagate(*given)
-    node = next(node for node in traced.graph.nodes if node.name == "encoder_layer_1_output_dense")
-    assert node.meta["tensor_meta"].shape == (3, 9, 32)
-    halves = iter(range(10**6))
-    split = split_module(traced, bert, lambda node: next(halves) // 40)
-    assert torch.equal(split(*given).last_hidden_state, expected)
-    assert traced.graph.eliminate_dead_code() in (True, False)
-    assert torch.equal(traced(**inputs).last_hidden_state, expected)
-
-
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_equal_layers_are_recorded_alike():
     """What all layers read and was made without gradient is taken out of there where it is made."""
     config = LlamaConfig(

@@ -112,7 +112,7 @@ def _no_warning():
         yield
 
 
-@pytest.mark.often(5)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_of_one_is_traced_for_every_batch(name):
     make, shape = MODELS[name]
@@ -250,11 +250,3 @@ def test_a_model_that_decides_on_data_is_followed_too():
     assert_agree(traced, Decides(), (torch.randn(3, 3, 4, 4),))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.full((3, 3, 4, 4), -200.0))
-
-
-def test_without_a_comparison_a_size_of_one_is_held():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1)).eval()
-    traced = symbolic_trace(model, torch.randn(1, 3, 8, 8), check=False)
-    assert_agree(traced, model, (torch.randn(1, 3, 8, 8),))
-    with pytest.raises(AssertionError, match="= 1 only"):
-        traced(torch.randn(2, 3, 8, 8))

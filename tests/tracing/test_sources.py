@@ -81,7 +81,7 @@ NAMES = (
 )  # fmt: skip
 
 
-@pytest.mark.often(7)
+@pytest.mark.often(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_source_goes_through_a_session_with_passes(sources, name):
     model, inputs = sources[name]

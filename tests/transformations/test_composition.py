@@ -1,8 +1,5 @@
 """compose: several transformations as one, of any kind, in any nesting, all or nothing."""
 
-import copy
-import itertools
-
 import pytest
 import torch
 from exactness import assert_close, assert_equals, assert_is, snapshot, traced
@@ -143,26 +140,10 @@ def assert_equals_up_to_weights(gm, before):
     ]
 
 
-def test_the_signature_is_made_of_the_parts_and_their_order():
-    composition = compose(*PASSES)
-    assert compose(*copy.deepcopy(PASSES)).signature == composition.signature
-    others = [compose(*passes) for passes in itertools.permutations(PASSES)]
-    others += [compose(*PASSES[:2]), compose(*PASSES, *PASSES), compose(*PASSES, inplace=False), compose()]
-    assert len({other.signature for other in others}) == len(others)
-    assert composition.signature not in {part.signature for part in PASSES}
-
-
 def test_composing_is_associative():
     a, b, c = PASSES
     assert compose(compose(a, b), c) == compose(a, compose(b, c)) == compose(a, b, c)
     assert compose(compose(compose(a)), compose(), compose(b, c)).signature == compose(a, b, c).signature
-
-
-def test_a_composition_is_reversible_when_all_its_parts_are():
-    assert isinstance(compose(*PASSES, DeepCopy(), LintAndRecompile()), ReversibleTransformation)
-    assert isinstance(compose(*PASSES, inplace=False), ReversibleTransformation)
-    assert not isinstance(compose(MergeLinears(), ReluToTanh()), ReversibleTransformation)
-    assert not isinstance(compose(compose(ReluToTanh(), inplace=False)), ReversibleTransformation)
 
 
 def test_an_irreversible_composition_says_so_when_asked_to_reverse():
@@ -220,15 +201,6 @@ def test_lint_and_recompile_happen_once(monkeypatch):
     counts = Counts(monkeypatch)
     compose(counts, *PASSES, compose(*PASSES))(traced(Attention()))
     assert counts.calls == ["lint", "recompile"]
-
-
-def test_lint_and_recompile_can_be_left_out(monkeypatch):
-    counts = Counts(monkeypatch)
-    gm = compose(counts, *PASSES)(traced(Attention()), lint_and_recompile=False)
-    assert counts.calls == []
-    counts.transform(gm)
-    compose(*PASSES)(gm, reverse=True, lint_and_recompile=False)
-    assert counts.calls == []
 
 
 @pytest.mark.parametrize("position", [0, 1, 3])

@@ -10,7 +10,7 @@ from torch import fx
 
 __all__ = ["pytestmark"]
 
-EXAMPLES = 20 if settings.get_current_profile_name() == "default" else settings.default.max_examples
+EXAMPLES = 8 if settings.get_current_profile_name() == "default" else settings.default.max_examples
 
 
 @settings(max_examples=EXAMPLES)

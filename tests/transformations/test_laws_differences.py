@@ -17,7 +17,7 @@ from fxlab.validation.verdicts.judgement import Judgement
 
 __all__ = ["pytestmark"]
 
-EXAMPLES = 40 if settings.get_current_profile_name() == "default" else settings.default.max_examples
+EXAMPLES = 15 if settings.get_current_profile_name() == "default" else settings.default.max_examples
 OFTEN = (ChangeTrueDivToMulByInverse, EliminateCommonSubexpressions, RemoveDeadCode)
 """The passes that change no layer."""
 

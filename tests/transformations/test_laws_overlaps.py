@@ -5,6 +5,7 @@ They are right for such inputs as the original is, or the graph refuses them. Gr
 
 import copy
 
+import pytest
 import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ __all__ = ["pytestmark"]
 OVERLAPS = ("one tensor", "views", "a view of the model")
 
 
+@pytest.mark.weekly
 @given(recipes(takes_two=True), sequences, st.data())
 def test_inputs_that_overlap_are_computed_with_as_before(recipe, passes, data):
     gm = recipe.trace(recipe.build())

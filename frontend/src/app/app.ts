@@ -12,7 +12,6 @@ import { PassList } from "../panels/passes/pass_list";
 import { queryFor } from "../base/query_help";
 import { SearchBox } from "../panels/search_box";
 import { TraceBanner } from "../panels/trace_banner";
-import type { LayOut } from "../tables/data_table";
 import { TablesPanel } from "../tables/tables";
 import { Bench } from "./bench";
 import { Connection } from "./connection";
@@ -70,7 +69,6 @@ export class App {
   constructor(
     private readonly model: Model,
     interrupt: (() => Promise<unknown>) | null = null,
-    layOut: LayOut | null = null,
     private readonly isKernelBusy = (): boolean => false,
   ) {
     this.busy = new BusyLine(interrupt);
@@ -121,11 +119,8 @@ export class App {
           ...{ icon: "layers", label: "Close opened groups" },
           press: () => this.overview(),
         },
-        {
-          ...{ icon: "expand", label: "Full screen" },
-          press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
-          isOn: () => this.fullScreen?.isOn ?? false,
-        },
+        // Where a frame lets nothing fill the screen, as in VS Code, there is nothing to press.
+        ...(document.fullscreenEnabled ? [this.fullScreenTool()] : []),
       ],
     );
     this.bench = new Bench(model, {
@@ -187,7 +182,6 @@ export class App {
         changed: () => this.frame.arrange(),
       },
       this.code,
-      layOut,
     );
     this.search = new SearchBox({
       search: (query) => {
@@ -252,6 +246,7 @@ export class App {
       picture: (picture) => this.showPicture(picture),
       beside: () => {
         this.graphs.showBeside();
+        this.frame.setBeside((this.model.get("beside") ?? []).length > 0);
         this.selection.show();
       },
       tables: (tables) => tables?.outputs && this.showTables(tables),
@@ -355,17 +350,23 @@ export class App {
     this.banner.show({ number: -Date.now(), title, text });
   }
 
-  /** Leaves the full window, or ends a preview, what is looked at closely, or a filter. */
+  private fullScreenTool(): Tool {
+    return {
+      ...{ icon: "expand", label: "Full screen" },
+      press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
+      isOn: () => this.fullScreen?.isOn ?? false,
+    };
+  }
+
+  /** Ends a preview, what is looked at closely, or a filter. */
   private leave(event: KeyboardEvent): void {
     const isElsewhere =
       (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
-    const { fillsWindow } = this.fullScreen;
-    const isHere = fillsWindow || this.preview.preview || this.bench.isOpen || this.filter.shown;
+    const isHere = this.preview.preview || this.bench.isOpen || this.filter.shown;
     if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
-    if (fillsWindow) void this.fullScreen.end();
-    else if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    if (this.preview.preview) this.connection.send({ type: "end-preview" });
     else if (this.bench.isOpen) this.bench.close();
     else this.lightUp("");
   }

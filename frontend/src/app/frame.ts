@@ -90,6 +90,8 @@ export class Frame {
   private selected: "node" | "group" | null = null;
   /** Whether something is looked at closely above the graph. */
   private isCloseUp = false;
+  /** Whether graphs stand side by side. */
+  private isBeside = false;
   private later: ReturnType<typeof setTimeout> | undefined;
 
   /** `save` is told what somebody has chosen: the height, null to follow the window, and how the panels stand. */
@@ -151,6 +153,11 @@ export class Frame {
     this.arrange();
   }
 
+  setBeside(isBeside: boolean): void {
+    this.isBeside = isBeside;
+    this.arrange();
+  }
+
   /** Folds or opens a panel. What would be so anyway is not kept, so that it follows what there is to show. */
   toggle(name: Foldable): void {
     clearTimeout(this.later);
@@ -197,11 +204,12 @@ export class Frame {
     const { layout } = this.element.dataset;
     if (name === "passes") return layout !== "narrow";
     if (name === "details") return this.selected !== null;
-    if (this.isCloseUp) return false;
-    if (layout !== "wide") return this.parts.tables.hasContent || this.selected !== null;
-    const isCramped = this.selected !== null && this.element.clientWidth < ROOMY;
+    const { tables } = this.parts;
     // Who looks at a table goes on looking at it.
-    return this.parts.tables.hasContent && (!isCramped || focusedIn(this.parts.tables.element) !== null);
+    const hasRoom = this.element.clientWidth >= ROOMY || focusedIn(tables.element) !== null;
+    if (this.isCloseUp || (this.isBeside && !hasRoom)) return false;
+    if (layout !== "wide") return tables.hasContent || this.selected !== null;
+    return tables.hasContent && (this.selected === null || hasRoom);
   }
 
   private layOut(): HTMLElement {

@@ -16,7 +16,7 @@ const KEYS: [string, string][] = [
   ["l", "link or unlink the two graphs"],
   ["Backspace", "previous selection"],
   ["Shift + Enter in the search", "show all search results"],
-  ["Esc", "clear the search, the selection or a filter; end the preview, leave the full window"],
+  ["Esc", "clear the search, the selection or a filter; end the preview"],
 ];
 
 export class Header {
@@ -25,7 +25,7 @@ export class Header {
   private readonly keys = menu(
     { title: "Keys", "aria-label": "Keys" },
     "?",
-    h("h3", "Keys"),
+    h("h2", "Keys"),
     h("dl", [KEYS.map(([key, words]) => [h("dt", key), h("dd.fxi-muted", words)])]),
   );
   private readonly summary = h("span.fxi-summary.fxi-cut.fxi-muted");

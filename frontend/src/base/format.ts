@@ -53,7 +53,7 @@ function rounded(value: number, digits: number): number {
 
 /** Returns a cell's text on the screen. */
 export function cellText(value: Cell, kind: ColumnKind): string {
-  if (value === null || kind === "picture") return "";
+  if (value === null) return "";
   if (Array.isArray(value)) {
     if (kind === "nodes") return value.map(String).join(", ");
     return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
@@ -89,8 +89,8 @@ export function barLength(value: Cell, kind: ColumnKind): number | null {
 }
 
 /** Returns a cell's complete value, for copying and for hovering. */
-export function cellValue(value: Cell, kind?: ColumnKind): string {
-  if (value === null || kind === "picture") return "";
+export function cellValue(value: Cell): string {
+  if (value === null) return "";
   if (Array.isArray(value)) return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   return String(value);
 }

@@ -247,7 +247,7 @@ export interface State {
 
 /** What a person wants of the session; whoever has the model does it. */
 export const FOR_SESSION = [
-  ...(["toggle", "set-option", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
+  ...(["toggle", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
   ...(["move", "add", "remove", "undo", "redo", "reset"] as const),
   ...(["refresh", "judge", "measure", "open-batch"] as const),
 ];

@@ -16,6 +16,8 @@ import {
 
 /** As much of the width and of the height that a picture could fill is filled: more than half of both. */
 const FILLED = 0.75;
+/** A change that comes into sight has as much of the window's height above it and below. */
+const AROUND_CHANGE = 0.25;
 
 /** Where the window is in the inspector, and how large both are. */
 export interface Place extends Rectangle {
@@ -56,7 +58,13 @@ export function placement(before: Look | null, live: LivePicture, place: Place, 
   // What nobody has moved has no place to be kept: a change is shown with all of the width there is.
   const spare = place.width - whole.width * viewport.scale;
   if (changed && !before?.moved && wanted.length === 0 && spare > 0) viewport = { ...viewport, x: spare / 2 };
-  viewport = withAll(viewport, changed ? [...wanted, changed] : wanted, place);
+  viewport = withAll(viewport, wanted, place);
+  if (changed && !isInSight(changed, visiblePart(viewport, place))) {
+    const above = (AROUND_CHANGE * place.height) / viewport.scale;
+    const { y, height } = changed;
+    const room = { ...changed, y: y - above, height: height + 2 * above };
+    viewport = withAll(viewport, [...wanted, wanted.length > 0 ? changed : room], place);
+  }
   return withBox(viewport, live, place);
 }
 
@@ -124,12 +132,15 @@ export function filled({ x, y, scale }: Viewport, whole: Rectangle, window: Size
 function withAll(viewport: Viewport, areas: Rectangle[], window: Size): Viewport {
   const all = around(areas);
   const visible = visiblePart(viewport, window);
-  const isLarger = (area: Rectangle): boolean => area.width > visible.width || area.height > visible.height;
-  const isSeen = (area: Rectangle): boolean =>
-    holds(visible, area) || (isLarger(area) && overlap(area, visible));
-  if (!all || areas.every(isSeen)) return viewport;
+  if (!all || areas.every((area) => isInSight(area, visible))) return viewport;
   const room = fit(all, window, viewport.scale);
   return room.scale < viewport.scale && areas.length > 1 ? room : bringInto(viewport, all, window);
+}
+
+/** Whether all of an area is visible, or a part of one that is larger than the window. */
+function isInSight(area: Rectangle, visible: Rectangle): boolean {
+  const isLarger = area.width > visible.width || area.height > visible.height;
+  return holds(visible, area) || (isLarger && overlap(area, visible));
 }
 
 function isSeen({ live, viewport, place }: Look, id: string): boolean {

@@ -17,12 +17,8 @@ import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-b
 
 import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, grouped, isNumeric } from "../base/format";
-import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/wire";
 import { stackedChart } from "./stacked_chart";
-
-/** Lays out a graph in the DOT language by Graphviz. */
-export type LayOut = (dot: string) => Promise<string>;
 
 const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */
@@ -56,7 +52,7 @@ function rowsOf({ columns, rows }: Table) {
     getColumnCanGlobalFilter: () => true,
     globalFilterFn: ({ original }, _, words: string[]) => {
       const text = original
-        .map((cell, i) => cellValue(cell, columns[i]?.kind))
+        .map((cell) => cellValue(cell))
         .join(" ")
         .toLowerCase();
       return words.every((word) => text.includes(word));
@@ -82,12 +78,9 @@ export class DataTable {
 
   /**
    * `jump` is called with a clicked name, and the stage that has it if that may not be shown; without it,
-   * rows are not clickable. `layOut` lays out the pictures in its cells.
+   * rows are not clickable.
    */
-  constructor(
-    private readonly jump: ((name: string, stage?: number) => void) | null = null,
-    private readonly layOut: LayOut | null = null,
-  ) {
+  constructor(private readonly jump: ((name: string, stage?: number) => void) | null = null) {
     this.filter = h("input.fxi-filter", {
       type: "text",
       placeholder: "Filter rows",
@@ -151,7 +144,7 @@ export class DataTable {
     const clean = (text: string): string => text.replace(/[\t\r\n]+/g, " ");
     const lines = [
       this.table.columns.map((column) => clean(column.title)),
-      ...this.sorted.map((row) => row.map((cell, i) => clean(cellValue(cell, this.table!.columns[i]!.kind)))),
+      ...this.sorted.map((row) => row.map((cell) => clean(cellValue(cell)))),
     ];
     return lines.map((line) => line.join("\t")).join("\n");
   }
@@ -235,20 +228,18 @@ export class DataTable {
       const content: Node | Node[] | string =
         i === 0 && jump
           ? h("button.fxi-link", { title: `Go to ${name}`, onclick: jump }, text)
-          : kind === "picture" && this.layOut && cell !== null
-            ? pictureButton(name, String(cell), this.layOut)
-            : kind === "bool" && cell !== null
-              ? h("span", { class: `fxi-yes-no ${cell === true ? "fxi-good" : "fxi-muted"}` }, [
-                  icon(cell === true ? "check" : "close"),
-                  text,
-                ])
-              : text;
+          : kind === "bool" && cell !== null
+            ? h("span", { class: `fxi-yes-no ${cell === true ? "fxi-good" : "fxi-muted"}` }, [
+                icon(cell === true ? "check" : "close"),
+                text,
+              ])
+            : text;
       const tag = i === 0 ? "th" : "td";
       const shown = h(
         tag,
         {
           class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`,
-          title: cellValue(cell, kind),
+          title: cellValue(cell),
           scope: i === 0 ? "row" : null,
         },
         content,
@@ -267,26 +258,4 @@ export class DataTable {
       cells,
     );
   }
-}
-
-/** Shows the picture of a row in a row below it, and takes it away again. */
-function pictureButton(name: string, dot: string, layOut: LayOut): HTMLElement {
-  const shows = h("button.fxi-link", {
-    ...{ "aria-expanded": "false", "aria-label": `Picture of ${name}` },
-    onclick: () => {
-      const row = shows.closest("tr")!;
-      const isOpen = shows.getAttribute("aria-expanded") === "true";
-      shows.setAttribute("aria-expanded", String(!isOpen));
-      shows.textContent = isOpen ? "Show" : "Hide";
-      if (isOpen) return row.nextElementSibling?.remove();
-      const cell = h("td.fxi-table-picture", { colspan: row.cells.length }, "Drawing …");
-      row.after(h("tr", cell));
-      layOut(dot).then(
-        (svg) => fill(cell, parseSvg(svg)),
-        (error: Error) => fill(cell, error.message),
-      );
-    },
-  });
-  shows.textContent = "Show";
-  return shows;
 }

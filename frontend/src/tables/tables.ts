@@ -1,6 +1,6 @@
 /** The tables below the graph, one at a time. */
 
-import { DataTable, type LayOut } from "./data_table";
+import { DataTable } from "./data_table";
 import {
   type Child,
   copyButton,
@@ -66,7 +66,6 @@ export class TablesPanel {
   constructor(
     private readonly actions: TableActions,
     private readonly code: CodePanel,
-    private readonly layOut: LayOut | null = null,
   ) {
     this.copy = copyButton("Copy the table, tab-separated", () => this.shown?.toTsv() ?? "");
     this.fold = iconButton("panelBottom", "Tables panel", () => this.actions.toggle());
@@ -166,7 +165,7 @@ export class TablesPanel {
   private put(name: TabName, table: Table | null, jumps = true): void {
     if (!table) return;
     const leads = jumps || table.leads ? this.leading(table) : null;
-    if (!this.made.has(name)) this.made.set(name, new DataTable(leads, this.layOut));
+    if (!this.made.has(name)) this.made.set(name, new DataTable(leads));
     this.made.get(name)!.show(table);
   }
 

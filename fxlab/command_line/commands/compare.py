@@ -82,7 +82,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
                 facts["report"] = str(report(found.session, options.output))
     weights = found.weights_table
     if not options.json:
-        odd = [weight.is_odd for weight in found.weights or ()]
+        odd = [weight.is_odd for weight in found.weights]
         tables = {"modules": modules[modules["status"] != "agrees"], "weights": weights[odd]}
     else:
         tables = {"modules": modules, "weights": weights, "nodes": found.table}

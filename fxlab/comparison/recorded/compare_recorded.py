@@ -160,18 +160,17 @@ def compare_recorded(
     inputs: Any,
     candidate_inputs: Any,
     outputs: Mapping[str | int, str | int] | None,
-    weights: bool,
     gradients: bool,
 ) -> Comparison:
     """Compare two runs by their fingerprints; a model in place of a run is recorded here, on the inputs."""
     others = inputs if candidate_inputs is None else candidate_inputs
     runs = _run(reference, inputs, gradients), _run(candidate, others, gradients)
     ours, theirs = map(side_of, runs)
-    compared = [*_compared(*runs)] if weights else None
-    if compared is not None and any(run.error for run in runs):  # which may not have come to a weight
+    compared = [*_compared(*runs)]
+    if any(run.error for run in runs):  # which may not have come to a weight
         compared = [weight for weight in compared if weight.candidate and weight.reference]
-    pairs = _pairs(outputs, ours, theirs, compared or ())
-    wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
+    pairs = _pairs(outputs, ours, theirs, compared)
+    wrong = [weight.candidate for weight in compared if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
     verdict = _verdict(runs, alignment)
     drawn = [node.name for node in alignment.parted if draws(node)]

@@ -54,7 +54,7 @@ def compare_runs(
     --------
     >>> import tempfile
     >>> import torch
-    >>> from fxlab.comparison import record_run
+    >>> from fxlab.runs import record_run
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for night in range(3):
@@ -71,7 +71,7 @@ def compare_runs(
     if first not in known:
         raise ValueError(f"reference: there is no run {reference!r}. There are: {', '.join(known)}.")
     found = {
-        name: compare_recorded(known[first], run, None, None, None, True, False)
+        name: compare_recorded(known[first], run, None, None, None, False)
         for name, run in known.items()
         if name != first
     }

@@ -5,11 +5,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
 
 from fxlab.base.author_frames import error_words, from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
@@ -20,9 +19,8 @@ from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unf
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
-from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
-from fxlab.compiler.recording.snapshot import Made, Snapshot
+from fxlab.compiler.recording.snapshot import Made
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import (
     Inputs,
@@ -52,30 +50,12 @@ class CrashedError(RuntimeError):
         self.crash = crash
 
 
-class StageFrame(Protocol):
-    """The part that all stages of one graph have in common."""
-
-    def inputs(self, kind: str) -> list[Slot] | None:
-        """Return the inputs of all stages of a stack; ``None`` if they are not known."""
-
-    def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return the name in stages of a node of a recorded graph."""
-
-    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the names in stages of placeholders of a recorded graph, where they have another name."""
-
-    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
-        """Return a snapshot of a stack as a graph module."""
-
-
 @dataclass
 class Compile:
     """A compile, and the request for it."""
 
     off: frozenset[str]
     limits: Mapping[str, Limit]
-    options: Mapping[str, Any]
-    """Options that were other than those of the compiler."""
     recorder: Recorder
 
 
@@ -119,7 +99,7 @@ class Compiler:
         """
         while True:
             try:
-                return self.compile(0, "", frozenset(), {}, {})
+                return self.compile(0, "", frozenset(), {})
             except CrashedError as error:
                 crash = error.crash
                 if not crash.can_skip or crash in self._crashes or len(self._crashes) >= _MOST_CRASHES:
@@ -179,14 +159,8 @@ class Compiler:
 
     capture: Verdict | None = None
     """``None`` also of recorded scripts, whose model is not at hand."""
-    why_no_options = ""
-    """Why options cannot be changed; empty if they can."""
     recorded_by = ""
     """The Python that records code which cannot be compiled again here; empty if it can be."""
-
-    def frame_of(self, number: int) -> StageFrame:
-        """Return the facts that the stages of a graph have in common."""
-        return self.frames[number]
 
     def compile(
         self,
@@ -194,11 +168,10 @@ class Compiler:
         kind: str,
         off: frozenset[str],
         limits: Mapping[str, Limit],
-        options: Mapping[str, Any],
         *,
         generates: bool = False,
     ) -> Compile:
-        """Compile once, with passes of one stack of one graph off or limited, and with options changed."""
+        """Compile once, with passes of one stack of one graph off or limited."""
 
         def is_meant(of: str) -> bool:
             return of == kind and len(recorder.recordings) == number + 1
@@ -223,7 +196,6 @@ class Compiler:
                     stack.enter_context(generating())
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
-                settings["options"] = {**settings["options"], **options}
                 stack.enter_context(autocast_set(self._autocast))
                 outcome = Outcome(self._model, self._named(args, kwargs))
                 result, remarks = compile_once(self._called, args, kwargs, recorder, **settings)
@@ -247,7 +219,7 @@ class Compiler:
                 known = ({}, {}) if place else (given, ran)
                 self.frames.append(frame := Frame(self._model, *known, recording))
                 self.remarks += [words for words in frame.remarks if words not in self.remarks]
-        return Compile(off, dict(limits), dict(options), recorder)
+        return Compile(off, dict(limits), recorder)
 
 
 def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:

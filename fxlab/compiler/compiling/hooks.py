@@ -19,10 +19,29 @@ from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.graphs.held_modules import owner_of, plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
-from fxlab.compiler.options.hooks import OF_AUTOGRAD
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.models.graph_modules.safe_code import protect
+
+OF_AUTOGRAD = ("activation_memory_budget",)
+"""Options of AOTAutograd: the share of activations that is kept for the backward pass."""
+
+
+def values() -> dict[str, Any]:
+    """Return all options of Inductor as they are now, and those of AOTAutograd that are taken as well."""
+    from torch._functorch import config as of_autograd
+    from torch._inductor import config
+
+    return {name: getattr(of_autograd, name) for name in OF_AUTOGRAD} | config.get_config_copy()
+
+
+def mode_options(mode: str) -> dict[str, Any]:
+    """Return the options that a mode of ``torch.compile`` stands for; ``ValueError`` if there is none."""
+    known: dict[str, dict[str, Any]] = torch._inductor.list_mode_options()
+    known = {"default": {}, **known}
+    if mode not in known:
+        raise ValueError(f"mode: torch.compile has no mode {mode!r}; it has {', '.join(known)}.")
+    return dict(known[mode])
 
 
 def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.compiling.compiler import Compile, Compiler
-from fxlab.compiler.options.hooks import values
+from fxlab.compiler.compiling.hooks import values
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable
@@ -34,8 +34,6 @@ class StageOf(SharedByCopies):
 
     stack: CompilerStack
     entries: Entries
-    options: Mapping[str, Any]
-    """Those that were changed when it was made."""
 
 
 class CompilerStack:
@@ -43,22 +41,18 @@ class CompilerStack:
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
         self.compiler, self._number, self._kind = compiler, number, kind
-        self._frame = compiler.frame_of(number)
+        self._frame = compiler.frames[number]
         self._compiles = [compiler.first]
-        has_code = number < len(compiler.frames) and self.recorded.code is not None
-        self._with_code = [compiler.first] if has_code else []
-        self.options: Mapping[str, Any] = {}
-        """Those that differ from the first ones, for every question from now on."""
+        self._with_code = [compiler.first] if self.recorded.code is not None else []
         self._names = new_naming()
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
 
     @property
-    def inputs(self) -> dict[str, Any] | None:
-        """The inputs of all stages, by name; ``None`` if they are not known."""
-        slots = self._frame.inputs(self._kind)
-        return None if slots is None else {slot.name: slot.value for slot in slots}
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of all stages, by name."""
+        return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property
     def recorded(self) -> Recording:
@@ -72,20 +66,8 @@ class CompilerStack:
 
     @property
     def unchanged(self) -> list[str]:
-        """The passes that have changed nothing so far, in their order; those that run with the options."""
-        return [name for name in self._order if name not in self._changing and name in self.running]
-
-    @property
-    def running(self) -> set[str]:
-        """The passes that run with the options, by name, whether they change anything or not."""
-        return {step.name for done in self._asked(self._compiles) for step in self._steps(done)}
-
-    @property
-    def why_no_options(self) -> str:
-        """Why options cannot be changed, in words; empty if they can."""
-        if self._kind != WHOLE:
-            return "they are those of the whole compile, and are changed in its joint session"
-        return self.compiler.why_no_options
+        """The passes that have changed nothing so far, in their order."""
+        return [name for name in self._order if name not in self._changing]
 
     def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
         """Compile with passes on and off; return other passes that have changed the graph."""
@@ -139,13 +121,11 @@ class CompilerStack:
         """Return why no code can be generated for this graph, in words; empty if it can."""
         if self._kind != WHOLE:
             return f"there is none of the {self._kind} graph alone; it is part of that of the joint session"
-        if self._number >= len(self.compiler.frames):
-            return "the passes of a pipeline end with a graph"
-        return "" if self._with_code else why_no_code(self.compiler.frames[self._number].device_types)
+        return "" if self._with_code else why_no_code(self._frame.device_types)
 
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
-        module = self.compiler.frames[self._number].code(self._generated(entries))
+        module = self._frame.code(self._generated(entries))
         self._note_draws(module)
         ensure_picklable(module)
         return module
@@ -154,22 +134,12 @@ class CompilerStack:
         """Return the recording of a compile with code, with some passes on and all others off."""
         on, limits = {name for name, _ in entries}, _limits(entries)
         off = frozenset(name for name, step in self._changing.items() if name not in on and not step.fixed)
-        done = self._known(self._with_code, off, limits)
+        done = _known(self._with_code, off, limits)
         if done is None:
-            asked = self._number, self._kind, off, limits, self.options
+            asked = self._number, self._kind, off, limits
             done = self.compiler.compile(*asked, generates=True)
             self._with_code.append(done)
         return done.recorder.recordings[self._number]
-
-    def _asked(self, compiles: Iterable[Compile]) -> Iterator[Compile]:
-        """Yield the compiles that were made with the options that hold now."""
-        return (done for done in compiles if done.options == self.options)
-
-    def _known(
-        self, compiles: Iterable[Compile], off: frozenset[str], limits: Mapping[str, Limit]
-    ) -> Compile | None:
-        same = (done for done in self._asked(compiles) if (done.off, done.limits) == (off, limits))
-        return next(same, None)
 
     def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names in stages of nodes of one of the compiler's graphs."""
@@ -177,7 +147,7 @@ class CompilerStack:
 
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
         module = self._frame.module(snapshot, self._kind)
-        module.meta[KEY] = StageOf(self, entries, self.options)
+        module.meta[KEY] = StageOf(self, entries)
         self._note_draws(module)
         give_naming(module, self._names)
         ensure_picklable(module)
@@ -185,19 +155,17 @@ class CompilerStack:
 
     def _note_draws(self, module: GraphModule) -> None:
         """Note whether Inductor draws random numbers in its own way."""
-        asked = getattr(self.compiler, "settings", {}).get("options", {})
-        options = values() | {**asked, **self.options}
-        is_of_inductor = self._number < len(self.compiler.frames)
-        if is_of_inductor and not options.get("fallback_random"):
+        options = values() | getattr(self.compiler, "settings", {}).get("options", {})
+        if not options.get("fallback_random"):
             module.meta[DRAWS_OTHERWISE] = True
 
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:
         """Return the compile with passes on and off."""
         wanted, limits = frozenset(off), _limits(entries)
-        return self._known(self._compiles, wanted, limits) or self._compile(wanted, limits)
+        return _known(self._compiles, wanted, limits) or self._compile(wanted, limits)
 
     def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> Compile:
-        done = self.compiler.compile(self._number, self._kind, off, limits, self.options)
+        done = self.compiler.compile(self._number, self._kind, off, limits)
         self._compiles.append(done)
         self._learn(done)
         return done
@@ -230,7 +198,7 @@ class CompilerStack:
 
     def _covering(self, entries: Entries) -> Compile | None:
         """Return a compile that has gone through some passes, and through no others below the last."""
-        return next((done for done in self._asked(self._compiles) if self._covers(done, entries)), None)
+        return next((done for done in self._compiles if self._covers(done, entries)), None)
 
     def _covers(self, done: Compile, entries: Entries) -> bool:
         wanted = dict(entries)
@@ -251,6 +219,10 @@ class CompilerStack:
         passed = set(self._order[: last + 1])
         places = (place for place, step in enumerate(self._steps(done), 1) if step.name in passed)
         return max(places, default=0)
+
+
+def _known(compiles: Iterable[Compile], off: frozenset[str], limits: Mapping[str, Limit]) -> Compile | None:
+    return next((done for done in compiles if (done.off, done.limits) == (off, limits)), None)
 
 
 def stacks_of(compiler: Compiler) -> dict[str, CompilerStack]:

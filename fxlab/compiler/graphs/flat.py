@@ -80,10 +80,8 @@ class Frame:
         self._saved: dict[str, Slot] = {}
         self._gradients: list[int] = []
         """Of which placeholders of Dynamo's graph there are gradients."""
-        self._places: dict[int, int] = {}
-        """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
         self._by_order: dict[Any, int] = {}
-        """The same by descriptors, where a torch has other ones that do not tell."""
+        """The placeholders of Dynamo's graph by descriptors, for a torch whose descriptors have no number."""
         self.remarks: list[str] = []
         """Facts about the graph that this torch does not tell, in words."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
@@ -293,7 +291,7 @@ class Frame:
     def _input_place(self, descriptor: Any) -> int | None:
         """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
         place = input_index(descriptor)
-        return self._by_order.get(descriptor) if place is None else self._places.get(place, place)
+        return self._by_order.get(descriptor) if place is None else place
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and note the gradients."""
@@ -308,10 +306,7 @@ class Frame:
         of_inputs = [node.meta["desc"] for node in placeholders if node.meta.get("desc") is not None]
         numbers = {index for index in map(input_index, of_inputs) if index is not None}
         others = [one for one in of_inputs if tangent_index(one) is None and held_name(one) is None]
-        if len(numbers) == len(self._slots):
-            # AOTInductor's count parameters first, which are no placeholders.
-            self._places = {number: place for place, number in enumerate(sorted(numbers))}
-        elif not numbers and len(others) == len(self._slots):
+        if not numbers and len(others) == len(self._slots):
             self._by_order = {one: place for place, one in enumerate(others)}
             words = f"told by their order alone: this torch ({torch.__version__}) describes them otherwise."
             self.remarks.append(f"Inputs of graphs of ATen operators are {words}")

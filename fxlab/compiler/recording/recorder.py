@@ -1,7 +1,6 @@
 """A compile as a list of steps: each pass and the graph around it; and listeners that break nothing."""
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,8 +79,6 @@ class Step:
     after: Snapshot
     fixed: str = ""
     """Why it cannot be switched off; empty if it can."""
-    seconds: float = math.nan
-    """The time that it has taken, of a pass of a recorded pipeline."""
     matches: list[Match] = field(default_factory=list)
     ran: bool = True
     can_exclude: bool = True

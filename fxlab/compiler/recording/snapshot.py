@@ -11,6 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.graph_modules.free_paths import graph_module_of
 from fxlab.models.graph_modules.input_order import after_inputs
 from fxlab.operators.node_info import attribute_at, outputs_of
+from fxlab.values.tensors import version_of
 
 
 class State:
@@ -80,10 +81,7 @@ class Snapshot:
 
 
 def _version(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        # Tensors of inference_mode have no version.
-        return id(value), None if value.is_inference() else value._version
-    return id(value)
+    return (id(value), version_of(value)) if isinstance(value, torch.Tensor) else id(value)
 
 
 _FORWARD, _BACKWARD = "_of_forward", "_of_backward"

@@ -14,7 +14,6 @@ from torch.fx import GraphModule
 
 from fxlab.base.heard_calls import Call, Patches
 from fxlab.base.interrupts import RestoringStack
-from fxlab.compiler.code.hooks import ahead_of_time_code
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
@@ -46,8 +45,6 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
         patches.around(place, around.captured, "The graphs of Dynamo are not seen")
         lost = "Parts that a backend makes of a graph have no inputs"
         patches.around("torch._dynamo.backends.common:aot_autograd", around.parts, lost)
-        lost = "What AOTInductor compiles is not seen"
-        patches.around("torch._inductor.compile_fx:compile_fx_aot", around.ahead_of_time, lost)
         lost = "Graphs that a cache on disk has go through no pass, and are not seen"
         cached = "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache._lookup"
         patches.around(cached, around.cached_whole, lost)
@@ -127,19 +124,6 @@ class _AroundScript:
             return call()
         # In the form of the function's own misses, so that the caller saves the result under its key.
         return None, {"key": call.given(0), "components": call.given(1), "cache_state": "miss"}
-
-    def ahead_of_time(self, call: Call) -> Any:
-        """Hear of an exported program that AOTInductor compiles."""
-        if not self._is_heard:
-            return call()
-        graph_module, example_inputs = call.given(0, GraphModule), call.given(1)
-        self._listener.captured(graph_module, graph_module, {})(tuple(example_inputs))
-        try:
-            made = call()
-            self._listener.generated(ahead_of_time_code(made, example_inputs))
-            return made
-        finally:
-            self._listener.compiled()
 
     def _noted(self, compiled: Any, note: Callable[..., None]) -> Any:
         """Return a wrapper that notes the values that it first runs on."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
 
 from fxlab.base.author_frames import error_words
 from fxlab.base.first_use import pd
@@ -28,85 +24,35 @@ from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, StoryTables, guards_table, story_table
-from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
 _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """The answers in place of a recorder that has raised: the script goes on as without it."""
+_USAGE = "Write `with fxlab.compiler.record_compile() as record:` around the code to record."
 
 
-@dataclass(eq=False)
-class RecordingContext:
-    """A record of one ``with`` block; its fields are there from the beginning of that.
+@dataclass(eq=False, repr=False)
+class CompileRecord(StoryTables):
+    """The result of :func:`fxlab.compiler.record_compile`; complete when its one block has ended.
 
     Attributes
     ----------
     sessions : Mapping
-        A :class:`fxlab.compiler.CompileSession` for each graph that passes were run on, by name.
+        A :class:`fxlab.compiler.CompileSession` for each stack of passes over each graph that was compiled
+        and run, by name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
         The parts that could not be recorded, in words.
     """
 
     sessions: Mapping[str, CompileSession] = field(init=False)
     remarks: tuple[str, ...] = field(init=False)
+    _story: Story = field(init=False)
     _block: AbstractContextManager[None] | None = field(init=False, default=None)
-    _function: ClassVar[str]
-    """The name of the function that makes it."""
-    _nothing: ClassVar[str]
-    """The words for a record without sessions."""
 
     def __repr__(self) -> str:
         names = ", ".join(vars(self).get("sessions", ()))
-        return f"<{type(self).__name__}: {names or self._nothing}>"
-
-    def _complete(self, stacks: Mapping[str, Callable[[], CompilerStack]], told: list[str]) -> None:
-        """Make the sessions, or say why one cannot be made."""
-        sessions: dict[str, CompileSession] = {}
-        for name, stack in stacks.items():
-            try:
-                sessions[name] = CompileSession(stack())
-            except Exception as error:
-                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
-        self.sessions, self.remarks = linked(sessions, told)
-
-    def _recording(self) -> AbstractContextManager[None]:
-        """Return the context that records and fills the fields."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        """Begin to record."""
-        if self._block is not None:
-            raise RuntimeError(f"A record has one block, and this one has had its. {self._usage()}")
-        block = self._recording()
-        block.__enter__()
-        self._block = block
-        return self
-
-    def __exit__(self, *error: Any) -> bool | None:
-        """Complete the record."""
-        return None if self._block is None else self._block.__exit__(*error)
-
-    def __getattr__(self, name: str) -> Any:
-        if self._block is None:
-            raise AttributeError(f"Nothing has been recorded yet. {self._usage()}", name="", obj=None)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _usage(self) -> str:
-        return f"Write `with fxlab.compiler.{self._function}(...) as record:` around the code to record."
-
-
-@dataclass(eq=False, repr=False)
-class CompileRecord(RecordingContext, StoryTables):
-    """The result of :func:`fxlab.compiler.record_compile`; complete when its block has ended.
-
-    Its ``sessions`` are those of each stack of passes over each graph that was compiled and run: ``graph 1,
-    inference``, or ``graph 1, joint``, ``forward`` and ``backward``. ``remarks`` name what is missing.
-    """
-
-    _story: Story = field(init=False)
-    _function = "record_compile"
-    _nothing = "nothing was compiled and run"
+        return f"<CompileRecord: {names or 'nothing was compiled and run'}>"
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of each function, in order, in all threads.
@@ -161,28 +107,18 @@ class CompileRecord(RecordingContext, StoryTables):
             graph, _, stack = name.partition(", ")
             reason = session.graph_break
             ended = (reason.reason, reason.place) if reason else ("", "")
-            number = int(graph.removeprefix("graph "))
-            rows.append((number, session.compile_number, stack, *counts_of(session), *ended))
-        columns = ["graph", "compile", "stack", *COUNTS, "break_reason", "break_line"]
+            number, changed = int(graph.removeprefix("graph ")), len(session.passes)
+            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
+            counts = changed + len(session.unchanged), changed, before, after
+            rows.append((number, session.compile_number, stack, *counts, *ended))
+        counted = "passes", "changed", "nodes_before", "nodes_after"
+        columns = ["graph", "compile", "stack", *counted, "break_reason", "break_line"]
         return pd.DataFrame(rows, columns=columns)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it as a folder of texts, which ``diff -r`` can compare with another.
+        """Write its tables and remarks into a folder: ``graphs.csv``, ``story.csv`` and so on; runs nothing.
 
-        The folder has tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
-        ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,
-        nested by module), its difference to the stage before it, ``passes.csv``, and ``patterns.csv`` with
-        the matches of each pattern and the failure of its nearest miss. Nothing is run.
-
-        Parameters
-        ----------
-        folder
-            The folder, which is made if it does not exist.
-
-        Returns
-        -------
-        pathlib.Path
-            The folder; OSError if it cannot be written.
+        ``folder``: is made if it does not exist, and returned. Raises OSError if it cannot be written.
 
         Examples
         --------
@@ -191,20 +127,25 @@ class CompileRecord(RecordingContext, StoryTables):
         ...     _ = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in record.write(folder).iterdir())
-        ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
+        ['graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
         """
-        tables = {"graphs": self.table, "story": self.story(), "guards": self.guards()}
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_tables(tables, folder)
-        _write_lines(folder / "remarks.txt", self.remarks)
-        for name, session in self.sessions.items():
-            _write_stages(session, folder / _file_name(name))
+        for name, table in (("graphs", self.table), ("story", self.story()), ("guards", self.guards())):
+            table.to_csv(folder / f"{name}.csv", index=False)
+        (folder / "remarks.txt").write_text("".join(f"{line}\n" for line in self.remarks), "utf-8")
         return folder
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        with alone(_ACTIVE, self._function):
+        """Record, and fill the fields."""
+        if not _ACTIVE.acquire(blocking=False):
+            raise RuntimeError(
+                "record_compile: another one records in this process, and its patches are those of the "
+                "process. Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with "
+                "the process."
+            )
+        try:
             recorder = ScriptRecorder()
             self.sessions, self.remarks, self._story = MappingProxyType({}), (), recorder.story
             remarks: list[str] = []
@@ -214,15 +155,35 @@ class CompileRecord(RecordingContext, StoryTables):
                     yield
             finally:
                 recorder.finish()
-                self._complete(*_stacks(recorder, remarks))
+                self.sessions, self.remarks = linked(*_sessions(recorder, remarks))
+        finally:
+            _ACTIVE.release()
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        if self._block is not None:
+            raise RuntimeError(f"A record has one block, and this one has had its. {_USAGE}")
+        block = self._recording()
+        block.__enter__()
+        self._block = block
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        """Complete the record."""
+        return None if self._block is None else self._block.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._block is None:
+            raise AttributeError(f"Nothing has been recorded yet. {_USAGE}", name="", obj=None)
+        raise AttributeError(f"'CompileRecord' object has no attribute {name!r}")
 
 
 def record_compile() -> CompileRecord:
     """Record the work of ``torch.compile`` for the code of a block, which is not changed.
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with generated
-    code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on disk. Code
-    compiled before the block, or by another thread, is not seen; ``remarks`` name the functions.
+    code. Compiled graphs are not read from caches on disk. Code compiled before the block, or by another
+    thread, is not seen; ``remarks`` name the functions.
 
     Returns
     -------
@@ -248,30 +209,6 @@ def record_compile() -> CompileRecord:
     return CompileRecord()
 
 
-@contextmanager
-def alone(active: threading.Lock, function: str) -> Iterator[None]:
-    """Hold a lock while a function records, or raise the ``RuntimeError`` that another one does."""
-    if not active.acquire(blocking=False):
-        raise RuntimeError(
-            f"{function}: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended; one of `fxlab compile -- COMMAND` ends with the process."
-        )
-    try:
-        yield
-    finally:
-        active.release()
-
-
-COUNTS = ("passes", "changed", "nodes_before", "nodes_after")
-
-
-def counts_of(session: CompileSession) -> tuple[int, int, int, int]:
-    """Return how many passes have run and how many changed the graph, and its nodes before and after."""
-    changed = len(session.passes)
-    before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
-    return changed + len(session.unchanged), changed, before, after
-
-
 def linked(
     sessions: dict[str, CompileSession], remarks: Iterable[str]
 ) -> tuple[Mapping[str, CompileSession], tuple[str, ...]]:
@@ -285,23 +222,20 @@ def linked(
 class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
-    why_no_options = _ONCE
     recorded_by = "with fxlab.compiler.record_compile() as record:\n    run()  # what compiles"
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings
         self.frames, self.remarks = frames, []
-        self.first = Compile(frozenset(), {}, {}, recorder)
+        self.first = Compile(frozenset(), {}, recorder)
 
     def compile(self, *asked: Any, **settings: Any) -> NoReturn:
         """Refuse: the script's own work between its compiles cannot be repeated."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 
-def _stacks(
-    recorder: ScriptRecorder, remarks: list[str]
-) -> tuple[dict[str, Callable[[], CompilerStack]], list[str]]:
-    """Return what makes the stacks of all graphs, by name, and the remarks."""
+def _sessions(recorder: ScriptRecorder, remarks: list[str]) -> tuple[dict[str, CompileSession], list[str]]:
+    """Return the sessions of all graphs, by name, and the remarks."""
     crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
     told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
@@ -320,12 +254,15 @@ def _stacks(
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
-    made = {
-        f"{name}, {stack.name}": partial(CompilerStack, compiler, place, kind)
-        for place, (name, _, recording) in enumerate(frames)
-        for kind, stack in recording.stacks.items()
-    }
-    return {**made}, told
+    sessions: dict[str, CompileSession] = {}
+    for place, (graph, _, recording) in enumerate(frames):
+        for kind, stack in recording.stacks.items():
+            name = f"{graph}, {stack.name}"
+            try:
+                sessions[name] = CompileSession(CompilerStack(compiler, place, kind))
+            except Exception as error:
+                told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+    return sessions, told
 
 
 def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
@@ -342,60 +279,3 @@ def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     tensors = sum(isinstance(value, torch.Tensor) and id(value) not in held for value in recording.values)
     known = (given, ran) if len(places) == tensors else ({}, {})
     return Frame(model, *known, recording)
-
-
-def _write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    for name, table in tables.items():
-        table.to_csv(folder / f"{name}.csv", index=isinstance(table.index.name, str))
-
-
-def _write_stages(session: CompileSession, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    before: list[str] = []
-    rows = []
-    for number, stage in enumerate(session.stages):
-        pass_ = session.applied[number - 1] if number else None
-        title = "before all passes" if pass_ is None else str(pass_.name)
-        name = f"{number:02} {_file_name(title)}"
-        lines = list(stage_text(stage))
-        _write_lines(folder / f"{name}.txt", lines)
-        if pass_ is not None:
-            difference = difflib.unified_diff(before, lines, "before", title, lineterm="")
-            _write_lines(folder / f"{name}.diff", difference)
-            rows.append((title, str(session.changes(pass_)), len(before), len(lines)))
-        before = lines
-    passes = pd.DataFrame(rows, columns=["pass", "changes", "lines_before", "lines_after"])
-    _write_tables({"passes": passes, "patterns": session.patterns()}, folder)
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-
-
-def stage_text(graph_module: GraphModule) -> Iterator[str]:
-    """Yield a line for each node of a graph, under lines for the modules that it is in."""
-    inside: list[str] = []
-    for node in graph_module.graph.nodes:
-        path = module_path(node).split(".") if module_path(node) else inside * (node.op == "get_attr")
-        same = next((i for i, (a, b) in enumerate(zip(inside, path, strict=False)) if a != b), None)
-        same = min(len(inside), len(path)) if same is None else same
-        for depth, name in enumerate(path[same:], same):
-            yield f"{'  ' * depth}{name}:"
-        inside = path
-        yield "  " * len(path) + _line(node)
-
-
-def _line(node: Node) -> str:
-    if node.op == "output":
-        return f"return {node.args[0]}"
-    shape, dtype = shape_and_dtype(node)
-    result = f"  # {dtype}{list(shape)}" if shape is not None else ""
-    if node.op == "placeholder":
-        return f"{node.name} = input{result}"
-    given = [*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items())]
-    call = target_text(node) if node.op == "get_attr" else f"{target_text(node)}({', '.join(given)})"
-    return f"{node.name} = {call}{result}"
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.+=-]+", "-", text).strip("-")

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fxlab.base.checks import type_error
 from fxlab.base.first_use import pd
 from fxlab.base.hints import nearest
-from fxlab.compiler.compiler_pass import CODE, CodePass, explain_unchanged
+from fxlab.compiler.compiler_pass import CODE, CodePass, CompilerPass, explain_unchanged, pass_of
 from fxlab.compiler.compiling.capture import CAPTURE
-from fxlab.compiler.recording.recorder import Step
-from fxlab.compiler.sessions.switching import SwitchedCompile
+from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.story.story import StoryTables, story_table
-from fxlab.session.session_lock import locked
+from fxlab.session import Session
+from fxlab.session.history import History, Switches
+from fxlab.session.session_lock import changes_stack, locked
 from fxlab.transformations import Transformation
 from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at, not_tried, patterns_table
+from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class CompileSession(SwitchedCompile, StoryTables):
+class CompileSession(Session, StoryTables):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
     It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.
@@ -40,6 +43,68 @@ class CompileSession(SwitchedCompile, StoryTables):
         As given.
     """
 
+    graphs: Mapping[str, CompileSession]
+    remarks: tuple[str, ...]
+
+    def __init__(self, stack: CompilerStack) -> None:
+        self._compiled = stack
+        self.graph_break = stack.recorded.graph_break
+        super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
+        everything = replace(self._switches, on=frozenset(self._switches.offered))
+        self._history = History((everything,))
+
+    @property
+    def unchanged(self) -> tuple[str, ...]:
+        """The passes that the compiler ran, and that have changed nothing in this graph."""
+        return tuple(self._compiled.unchanged)
+
+    @changes_stack
+    def revert(self, *passes: Pass) -> None:
+        """Switch passes off, or all: compile again without them. ValueError tells why one cannot be off."""
+        for found in map(self._found, passes):
+            if why := _fixed(found):
+                raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
+        fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
+        if passes or not fixed:
+            super().revert(*passes)
+        else:
+            self._go_to(replace(self._switches, on=self._switches.on & fixed))
+
+    @changes_stack
+    def exclude(self, pass_: Pass, *nodes: Node | str) -> None:
+        """Exclude matches of a pass: compile again without them. ValueError for a pass of a script."""
+        found = self._found(pass_)
+        if self._compiled.compiler.recorded_by and isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
+        super().exclude(pass_, *nodes)
+
+    @changes_stack
+    def remove(self, pass_: Pass) -> None:
+        """Offer a pass no longer: see :meth:`fxlab.Session.remove`; ValueError for one of the compiler."""
+        found = self._found(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: {found.name} is a pass of the compiler. {_to_do(found)}")
+        super().remove(pass_)
+
+    @changes_stack
+    def move(self, pass_: Pass, place: int) -> None:
+        """Give a pass that was added another place above the compiler's, else raise a ValueError."""
+        found = self._found(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(
+                f"pass_: the compiler decides on the order of its passes, and {found.name} is one. "
+                f"{_to_do(found)} A pass of your own runs where its option says, such as "
+                'options={"post_grad_custom_pre_pass": your_pass}.'
+            )
+        own = sum(isinstance(known, CompilerPass) for known in self.passes)
+        if type(place) is int and place < own:
+            raise ValueError(
+                f"place: expected one from {own} to {len(self.passes) - 1}, got {place}; those below are of "
+                "the compiler's own passes. To run a pass inside of the compiler, compile with it: "
+                'options={"post_grad_custom_pre_pass": your_pass}.'
+            )
+        super().move(pass_, place)
+
     def _as_compiled(self) -> CompileSession:
         return self
 
@@ -47,11 +112,6 @@ class CompileSession(SwitchedCompile, StoryTables):
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
         return self._compiled.recorded.compile
-
-    @property
-    def steps(self) -> list[Step]:
-        """The passes that the graph went through as it was recorded, and the changes between them."""
-        return [step for stack in self._compiled.recorded.stacks.values() for step in stack.steps]
 
     def story(self) -> pd.DataFrame:
         """List Dynamo's events of the function that the graph is of, with all its compiles.
@@ -148,20 +208,6 @@ class CompileSession(SwitchedCompile, StoryTables):
         return patterns_table(self._tried(pass_))
 
     @locked
-    def pattern_graphs(self, pattern: str | None = None, *, pass_: Pass | None = None) -> list[GraphModule]:
-        """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
-
-        An operator that may be one of several is the first of them, a list of any length has one element, and
-        an unused value is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
-        ``pattern``: the name of a pattern (see :meth:`patterns`). Left out, all. ``pass_``: one pass. Left
-        out, all passes that have run. Raises TypeError if ``pattern`` is no name; ValueError if there is no
-        such pattern or pass. Returns one for each row of :meth:`patterns` that has the name, in their order.
-        """
-        tried = self._tried(pass_)
-        _check_pattern(pattern, tried)
-        return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
-
-    @locked
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
         self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
@@ -233,8 +279,7 @@ class CompileSession(SwitchedCompile, StoryTables):
         TransformationError
             If there is no C++ compiler (for the CPU), or the compiler fails. The session is as it was.
         ValueError
-            If this graph has no code: that of ``forward`` and ``backward`` is in the joint session, and
-            pipelines have none.
+            If this graph has no code: that of ``forward`` and ``backward`` is in the joint session.
         """
         if why := self._compiled.why_no_code():
             raise ValueError(f"{CODE}: {why}.")
@@ -281,7 +326,6 @@ class CompileSession(SwitchedCompile, StoryTables):
             "",
             f"session = fxlab.compiler.compile_session(model, inputs{words}){which}",
         ]
-        lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
                 lines += ["session.generate_code()"] if self._internals.is_on(pass_) else []
@@ -296,6 +340,54 @@ class CompileSession(SwitchedCompile, StoryTables):
     def __repr__(self) -> str:
         on = sum(map(self._internals.is_on, self.passes))
         return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
+
+    def _go_to(self, switches: Switches) -> None:
+        super()._go_to(self._with_new_passes(switches))
+
+    def _settle(self, history: History) -> None:
+        self._prepare(history.now)
+        super()._settle(history)
+
+    def _with_new_passes(self, switches: Switches) -> Switches:
+        """Offer passes that change the graph only now that other passes are on or off."""
+        while True:
+            new = self._prepare(switches)
+            if not new:
+                return switches
+            changing = self._compiled.changing
+            for name in new:
+                if name not in switches.offered:
+                    self._offer.know(pass_of(changing[name]))
+            own = {*new, *(name for name in switches.offered if name in changing)}
+            order = [*in_order(own, list(changing)), *(n for n in switches.offered if n not in changing)]
+            switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
+
+    def _prepare(self, switches: Switches) -> list[str]:
+        """Compile with the passes that are on; return the others that have changed the graph."""
+        return self._compiled.prepare(self._entries(switches), self._off(switches))
+
+    def _off(self, switches: Switches) -> list[str]:
+        off = (name for name in switches.offered if name not in switches.on)
+        return [name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass)]
+
+    def _entries(self, switches: Switches) -> Entries:
+        passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())
+        return tuple(
+            (pass_.name, getattr(pass_, "limited_to", None))
+            for pass_ in passes
+            if isinstance(pass_, CompilerPass)
+        )
+
+
+def _to_do(pass_: CompilerPass) -> str:
+    """Return the advice about a pass of the compiler that is not wanted."""
+    if pass_.fixed:
+        return f"It cannot be switched off either: {pass_.fixed}."
+    return f"Switch it off: revert({pass_.name!r})."
+
+
+def _fixed(pass_: Transformation) -> str:
+    return pass_.fixed if isinstance(pass_, CompilerPass) else ""
 
 
 def _check_pattern(pattern: object, tried: list[PatternAttempts]) -> None:

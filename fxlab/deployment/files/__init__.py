@@ -2,7 +2,6 @@
 
 from fxlab.deployment.files.export import ExportedFile, export
 from fxlab.deployment.files.judge_file import file_verdict
-from fxlab.deployment.files.repro import repro
-from fxlab.deployment.files.write_file import ExportError, missing_package
+from fxlab.deployment.files.write_file import ExportError
 
-__all__ = ["ExportError", "ExportedFile", "export", "file_verdict", "missing_package", "repro"]
+__all__ = ["ExportError", "ExportedFile", "export", "file_verdict"]

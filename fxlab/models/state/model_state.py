@@ -39,7 +39,7 @@ from fxlab.values.containers import (
     put_memory_back,
     slots_of,
 )
-from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
+from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves, version_of
 
 
 def state_kept(
@@ -84,7 +84,7 @@ class SavedTensor:
     alias: torch.Tensor
     """The same memory, even after ``.data`` is given other memory."""
     values: torch.Tensor
-    version: int | None
+    version: int
     has_history: bool
     """Whether gradients flow through it, as through a buffer written while they were recorded."""
 
@@ -92,8 +92,8 @@ class SavedTensor:
     def of(cls, tensor: torch.Tensor) -> SavedTensor:
         """Copy a tensor."""
         with torch.no_grad(), modes_disabled():
-            version = None if tensor.is_inference() else tensor._version
-            return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
+            values = tensor.detach().clone()
+            return cls(tensor, tensor.detach(), values, version_of(tensor), tensor.grad_fn is not None)
 
     @property
     def is_moved(self) -> bool:
@@ -103,7 +103,7 @@ class SavedTensor:
     def is_now(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor has the former bits of this one."""
         if not is_plain(tensor) or not is_plain(self.tensor):
-            return tensor is self.tensor and tensor._version == self.version
+            return tensor is self.tensor and version_of(tensor) == self.version
         return same_bits(tensor.detach(), self.values)
 
     def put_back(self) -> None:
@@ -117,7 +117,7 @@ class SavedTensor:
         if self.tensor.grad_fn is not None and not self.has_history and not self.tensor._is_view():
             self.tensor.detach_()
         # Sessions watch versions, and would build their stages again.
-        if self.version is not None and self.tensor._version != self.version:
+        if version_of(self.tensor) != self.version:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
 
@@ -238,7 +238,7 @@ class ModelState:
         lost = [
             name
             for name, version in self._versions.items()
-            if id(self._names[name]) not in self._saved and self._names[name]._version != version
+            if id(self._names[name]) not in self._saved and version_of(self._names[name]) != version
         ]
         if lost:
             warnings.warn(
@@ -267,8 +267,7 @@ class ModelState:
             if id(parameter) in self._seen or not has_values(parameter):
                 continue
             self._gradients_wanted.append((parameter, parameter.requires_grad))
-            if not parameter.is_inference():
-                self._versions[f"{prefix}{name}"] = parameter._version
+            self._versions[f"{prefix}{name}"] = version_of(parameter)
             self._keep_tensor(parameter, at_once)
 
     def _keep_tensor(self, tensor: torch.Tensor, at_once: set[int]) -> None:

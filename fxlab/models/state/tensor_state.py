@@ -24,7 +24,7 @@ from fxlab.base.torch_private import FakeTensor
 from fxlab.models.state.python_read import PLAIN, REGISTRIES, python_read
 from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
 from fxlab.values.lazy import LazyTensor
-from fxlab.values.tensors import address, bits_of, inner_tensors
+from fxlab.values.tensors import address, bits_of, inner_tensors, version_of
 
 _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
@@ -97,7 +97,7 @@ class TensorState:
         has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
         bits = bits_of(tensor).clone() if is_small else None
-        return cls(tensor, _version(tensor), _place(tensor), bits, Sampled((tensor,)), inner)
+        return cls(tensor, version_of(tensor), _place(tensor), bits, Sampled((tensor,)), inner)
 
     def is_of(self, tensor: torch.Tensor | None) -> bool:
         """Tell whether a tensor is the noted one, and unchanged."""
@@ -106,7 +106,7 @@ class TensorState:
         parts = list(inner_tensors(tensor).values())
         if len(parts) != len(self.inner) or not all(map(TensorState.is_of, self.inner, parts)):
             return False
-        if _version(tensor) == self.version:
+        if version_of(tensor) == self.version:
             return not self.sample.changed()
         return self.bits is not None and torch.equal(self.bits, bits_of(tensor))
 
@@ -288,10 +288,6 @@ class _Identity:
 
     def __hash__(self) -> int:
         return id(self._value)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -139,7 +139,7 @@ def _from_pattern(made: PatternPass, imports: Imports) -> str:
     conditions = (f"{words!r}: {_written(condition, imports)}" for words, condition in made.where.items())
     given += [f"where={{{', '.join(conditions)}}}"] if made.where else []
     given += [f"name={made.name!r}"]
-    given += [f"{name}=True" for name in ("ignore_literals", "preserves_computation") if getattr(made, name)]
+    given += ["preserves_computation=True"] if made.preserves_computation else []
     return f"fxlab.from_pattern({', '.join(given)})"
 
 

@@ -1,6 +1,6 @@
 """Patterns of the compiler's passes: where each was tried, how far the match came, and why it failed."""
 
-from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern
+from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
 from fxlab.transformations.inductor_patterns.tables import (
     PatternAttempts,
     attempts_at,
@@ -12,6 +12,6 @@ from fxlab.transformations.inductor_patterns.tables import (
 )
 
 __all__ = [
-    "Attempt", "Outcome", "Pattern", "PatternAttempts", "attempts_at", "attempts_table", "near_misses",
+    "Attempt", "Pattern", "PatternAttempts", "attempts_at", "attempts_table", "near_misses",
     "not_tried", "patterns_table", "told",
 ]  # fmt: skip

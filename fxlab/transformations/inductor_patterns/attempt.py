@@ -6,10 +6,8 @@ from enum import Enum, unique
 from functools import cached_property
 from typing import Any
 
-from torch.fx import GraphModule
-
 from fxlab.base.units import counted
-from fxlab.transformations.inductor_patterns.expressions import graph_of, written
+from fxlab.transformations.inductor_patterns.expressions import written
 
 
 @unique
@@ -67,11 +65,6 @@ class Pattern:
     def code(self) -> str:
         """The pattern as torch writes patterns."""
         return written(self.expression)
-
-    @property
-    def graph(self) -> GraphModule:
-        """The pattern as a new graph to look at."""
-        return graph_of(self.expression, self.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

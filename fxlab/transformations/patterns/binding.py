@@ -35,11 +35,8 @@ class Binding:
     ``explains``: whether :attr:`misses` are needed, so that the parts after a misfit are compared as well.
     """
 
-    def __init__(
-        self, pattern: Pattern, index: GraphIndex, *, ignore_literals: bool = False, explains: bool = False
-    ) -> None:
-        self._pattern, self._index, self._ignore_literals = pattern, index, ignore_literals
-        self._explains = explains
+    def __init__(self, pattern: Pattern, index: GraphIndex, *, explains: bool = False) -> None:
+        self._pattern, self._index, self._explains = pattern, index, explains
         self._latest: tuple[Any, Reason, dict[str, Any]] | None = None
         self._calls = index.calls
         self._misses: dict[Node, NearMiss] = {}
@@ -236,7 +233,7 @@ class Binding:
         if isinstance(value, tuple | list) and isinstance(given, tuple | list):
             return len(value) == len(given) and all(map(self._is_literal, value, given))
         if is_number(value) and self._is_numeric(given):
-            return self._ignore_literals or is_same_number(value, number_of(given))
+            return is_same_number(value, number_of(given))
         return type(value) is type(given) and bool(value == given)
 
     def _misfit(self, found: PartialMatch, at: Any, argument: str, value: Any, expected: Any) -> None:

@@ -19,7 +19,6 @@ def from_pattern(
     replacement: Callable[..., Any],
     *,
     where: Mapping[str, Callable[[Match], bool]] | None = None,
-    ignore_literals: bool = False,
     name: str | None = None,
     preserves_computation: bool = False,
 ) -> PatternPass:
@@ -48,8 +47,6 @@ def from_pattern(
         computes from weights alone become parameters of the graph.
     where
         Conditions, by their words in ``explain``: functions of a :class:`Match`.
-    ignore_literals
-        Whether numbers in the pattern stand for any number.
     name
         A short name for people; made of those of the two functions if left out.
     preserves_computation
@@ -77,7 +74,7 @@ def from_pattern(
     >>> [str(node) for node in transformation.get_transformed_nodes(transformation(traced))]
     ['mul_1', 'mul']
     """
-    check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
+    check_promises(name, preserves_computation=preserves_computation)
     patterns = _patterns(pattern)
     check_callable(replacement, "replacement")
     conditions: Any = {} if where is None else where
@@ -95,7 +92,7 @@ def from_pattern(
     for each in patterns:
         _check(each, replacement)
     name = name or f"{name_of(patterns[0])}-to-{name_of(replacement)}"
-    return PatternPass(patterns, replacement, dict(conditions), ignore_literals, name, preserves_computation)
+    return PatternPass(patterns, replacement, dict(conditions), name, preserves_computation)
 
 
 def find_matches(
@@ -103,7 +100,6 @@ def find_matches(
     pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
     *,
     where: Mapping[str, Callable[[Match], bool]] | None = None,
-    ignore_literals: bool = False,
 ) -> list[Match]:
     """Find the places that a pattern matches, read as by :func:`fxlab.from_pattern`; nothing is replaced.
 
@@ -111,7 +107,7 @@ def find_matches(
     ----------
     graph_module
         The graph; bodies of higher-order operators are looked through as well.
-    pattern, where, ignore_literals
+    pattern, where
         As of :func:`fxlab.from_pattern`.
 
     Returns
@@ -139,7 +135,7 @@ def find_matches(
     for each in patterns:
         _read_checked(each)
     conditions = dict(where or {})
-    finding = PatternPass(patterns, patterns[0], conditions, ignore_literals, "find-matches")
+    finding = PatternPass(patterns, patterns[0], conditions, "find-matches")
     found = (match for facts in finding._facts_of(graph_module) for match in finding.match(facts))
     return [match for match in found if match.excluded is None]
 

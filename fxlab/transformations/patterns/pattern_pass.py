@@ -50,7 +50,6 @@ class PatternPass(MatchingPass[Match]):
     patterns: tuple[Callable[..., Any], ...]
     replacement: Callable[..., Any]
     where: Mapping[str, Callable[[Match], bool]]
-    ignore_literals: bool
     name: str
     preserves_computation: bool = False
 
@@ -65,7 +64,7 @@ class PatternPass(MatchingPass[Match]):
         return self._read
 
     def _matcher(self, pattern: Pattern, index: GraphIndex, *, explains: bool = True) -> Matcher:
-        return Matcher(pattern, index, ignore_literals=self.ignore_literals, explains=explains)
+        return Matcher(pattern, index, explains=explains)
 
     @cached_property
     def _read(self) -> list[Pattern]:

@@ -145,8 +145,7 @@ class SumMatching(Binding, ABC):
         ours = literals[0] if len(literals) == 1 else joined(literals)
         is_neutral = not plain or theirs == (1 if name == "mul" else 0)
         if not others:
-            is_any = self._ignore_literals and bool(plain) == bool(literals)
-            if not nodes and (is_any or self._is_literal(ours, theirs)):
+            if not nodes and self._is_literal(ours, theirs):
                 yield found
                 return
             value = nodes[0] if nodes else theirs if plain else None

@@ -410,7 +410,7 @@ def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
     pairs = np.stack([hierarchy.edge_sources, hierarchy.edge_targets], axis=1)
     sources, counts = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
     words = {}
-    for position in sources[counts >= min(view.CHIP_READERS, view.CHIP_CLUSTERS)].tolist():
+    for position in sources[counts >= view.CHIP_READERS].tolist():
         text = shorten(hierarchy.leaves[position].name, box.LONGEST_CHIP)
         words[position] = (text, text_width(text, box.CHIP_SIZE), has_known_width(text))
     return words

@@ -17,7 +17,6 @@ METRICS: Metrics = {
     "chipGap": box.CHIP_GAP, "chipPadding": box.CHIP_PADDING, "chipRowsGap": box.CHIP_ROWS_GAP,
     "more": (text_width("and  more", box.CHIP_SIZE), text_width("0", box.CHIP_SIZE)),
     "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
-    "chipClusters": view.CHIP_CLUSTERS, "chipSpan": view.CHIP_SPAN,
     "parts": (view.MOST_IN_A_COLUMN, view.SHORTEST_COLUMN, view.COLUMN, view.LONGEST_COLUMN),
     "arrow": text_width(box.TO, box.CHIP_SIZE), "revealBudget": REVEAL_BUDGET, "sheet": box.SHEET,
     "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": palette.GROUP_INK,

@@ -65,23 +65,6 @@ def test_inputs_are_tied_to_the_line_that_names_them():
     assert code.nodes[0] == ("x", "scale")
 
 
-def test_code_that_takes_inputs_apart_in_two_lines_is_tied_as_well():
-    exported = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)).module()
-    code = generated_code(exported)
-    assert code.is_linked
-    told = {line.strip(): nodes for line, nodes in zip(code.lines, code.nodes, strict=True)}
-    assert [nodes for line, nodes in told.items() if line.startswith("linear =")] == [("linear",)]
-
-
-def test_functions_that_are_wrapped_shift_no_line():
-    traced = fx.symbolic_trace(lambda x: torch.relu(x))
-    (relu,) = traced.graph.find_nodes(op="call_function", target=torch.relu)
-    relu.target, relu.meta["is_wrapped"] = check, True
-    code = generated_code(traced)
-    told = dict(zip(code.lines, code.nodes, strict=True))
-    assert [nodes for line, nodes in told.items() if line.strip().startswith("relu =")] == [("relu",)]
-
-
 def test_a_node_whose_name_is_taken_in_the_code_keeps_its_line():
     graph = fx.Graph()
     x = graph.placeholder("x")

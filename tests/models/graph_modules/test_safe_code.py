@@ -123,6 +123,7 @@ def test_code_computes_what_its_graph_says(names, paths, args, kwargs, random):
     assert {name for names in generated_code(gm).nodes for name in names} >= {value.name, "noted_call"}
 
 
+@pytest.mark.often(5)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "x"])
 def test_a_model_whose_input_has_any_name_is_traced(name):
     source = f"""
@@ -138,6 +139,7 @@ def forward(self, x, {name}):
     assert torch.equal(gm(**inputs).isnan(), torch.tensor([[False, True]]))
 
 
+@pytest.mark.often(6)
 @pytest.mark.parametrize(
     "path", [path for path in PATHS if "." not in path and not hasattr(nn.Module(), path)]
 )
@@ -160,18 +162,6 @@ def test_a_negative_number_is_raised_to_a_power_as_a_whole():
     graph = fx.Graph()
     graph.output(graph.call_function(operator.pow, (-2, graph.placeholder("x"))))
     assert fx.GraphModule(nn.Module(), protect(graph))(torch.tensor(2)) == 4
-
-
-def test_code_without_such_names_is_torchs():
-    class Usual(nn.Module):
-        def forward(self, input, x, *args, scale=2.0):
-            y = torch.where(input > 0, x[..., 1:], float("nan")).to(torch.device("cpu")) ** -scale
-            return {"y": y, "x": args}
-
-    graph = fx.Tracer().trace(Usual())
-    code = graph.python_code("self").src
-    assert protect(graph).python_code("self").src == code
-    assert "input_1 = input" in code
 
 
 def test_nested_inputs_are_taken_apart_by_functions_that_no_input_hides():

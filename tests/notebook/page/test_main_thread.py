@@ -54,12 +54,6 @@ def note(done: list) -> Callable[[], None]:
     return lambda: done.append(threading.current_thread())
 
 
-def test_in_the_main_thread_it_is_done_at_once():
-    done = []
-    run_in_main_thread(note(done), note(done))
-    assert done == [threading.main_thread()] * 2
-
-
 def test_without_a_kernel_it_is_done_where_it_was_asked_for(monkeypatch):
     monkeypatch.setattr(IPython, "get_ipython", lambda: None)
     done = []

@@ -145,6 +145,7 @@ def test_nonsense_becomes_words_on_the_screen_and_changes_nothing(page: Page, co
 UNKNOWN = ["nobody", "\0", "\ud800", "<script>alert(1)</script>", "Ω" * 500, "x" * LONGEST_TEXT, "../../etc"]
 
 
+@pytest.mark.often(20)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "content",

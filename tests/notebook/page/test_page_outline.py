@@ -58,6 +58,7 @@ def test_the_lines_that_are_spoilt_below_are_right(line: str):
     assert is_outline(outline_with(line))
 
 
+@pytest.mark.often(12)
 @pytest.mark.parametrize(
     "line",
     [

@@ -85,6 +85,7 @@ def test_trying_leaves_the_model_and_the_random_numbers_alone(kind):
     assert all(torch.equal(tensor, again[name]) for name, tensor in inputs.items())
 
 
+@pytest.mark.weekly
 def test_a_tower_that_knows_a_grid_is_given_patches():
     config = hf.Qwen3VLConfig().vision_config
     config.depth, config.hidden_size, config.num_heads, config.intermediate_size = 1, 32, 2, 48
@@ -250,7 +251,7 @@ KINDS = {
 }
 
 
-@pytest.mark.often(12)
+@pytest.mark.often(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_of_every_kind_have_the_shapes_that_the_configuration_asks_for(kind):
     make, shapes = KINDS[kind]
@@ -368,6 +369,7 @@ def text_with_images(request):
     return make().eval(), ["input_ids", "attention_mask", *names], places
 
 
+@pytest.mark.weekly
 def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_it(text_with_images):
     model, names, places = text_with_images
     inputs = example_inputs(model, input_names=names)
@@ -383,6 +385,7 @@ def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_
     assert longer["input_ids"].shape == (3, places + 20)
 
 
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize(
     "text_with_images",
@@ -401,6 +404,7 @@ def test_text_with_images_is_traced_for_texts_of_any_length_and_number(text_with
 VIDEO_ON_A_GRID = ["pixel_values_videos", "video_grid_thw", "mm_token_type_ids"]
 
 
+@pytest.mark.weekly
 def test_frames_of_a_video_may_have_the_tokens_of_an_image():
     config = hf.Glm4vConfig(
         text_config={**TEXT, "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}},

@@ -43,6 +43,7 @@ def traced(llama):
     return symbolic_trace(llama, step_of(llama, 2, 5))
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "model_type",
     [
@@ -79,6 +80,7 @@ def test_the_given_cache_stays_as_it_was(llama):
         assert torch.equal(keys, values)
 
 
+@pytest.mark.weekly
 def test_what_the_model_writes_into_a_static_cache_the_graph_writes(llama):
     def filled():
         return step_of(llama, 2, 5, transformers.StaticCache(config=llama.config, max_cache_len=12))
@@ -94,6 +96,7 @@ def test_what_the_model_writes_into_a_static_cache_the_graph_writes(llama):
         assert torch.equal(one.values, other.values)
 
 
+@pytest.mark.weekly
 def test_encoder_and_decoder_have_a_cache_each():
     model = tiny_of_type("t5", task="seq2seq-lm")
 

@@ -58,31 +58,6 @@ def test_a_part_in_another_mode_is_refused():
         traced(X)
 
 
-class Unmoved(nn.Module):
-    """Reads its mode, and computes the same in both."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()
-        self.probability = 0.0
-
-    def forward(self, x):
-        probability = self.probability if self.training else 0.0
-        return self.drop(self.norm(F.dropout(self.linear(x), probability, True)))
-
-
-def test_a_graph_that_is_the_same_in_both_modes_runs_in_both():
-    model = Unmoved().eval()
-    traced = fxlab.symbolic_trace(model, X)
-    assert [node.name for node in traced.graph.nodes] == ["x", "linear", "dropout", "norm", "drop", "output"]
-    for training in (True, False):
-        traced.train(training), model.train(training)
-        torch.manual_seed(0)
-        expected = copy.deepcopy(model)(X)
-        torch.manual_seed(0)
-        assert torch.equal(traced(X), expected)
-
-
 class Chain(nn.Module):
     """Reads its mode in each step."""
 
@@ -182,13 +157,6 @@ def test_a_pass_that_is_right_in_evaluation_only_refuses_training(pass_, model):
         reversed_ = pass_(graph, reverse=True)
         reversed_(IMAGES)
         assert not any("evaluation_mode" in path for path, _ in reversed_.named_modules())
-
-
-def test_identities_are_removed_for_both_modes():
-    traced = fxlab.symbolic_trace(nn.Sequential(nn.Identity(), nn.ReLU()).eval(), X)
-    removed = RemoveIdentities()(traced).train()
-    assert [node.name for node in removed.graph.nodes] == ["input_1", "_1", "output"]
-    removed(X)
 
 
 def test_the_run_in_the_other_mode_ends_before_a_draw_that_this_one_does_not_make(capsys):

@@ -1,9 +1,6 @@
 """``len`` and ``range`` of symbolic sizes, and inputs of which there are none."""
 
 import functools
-import linecache
-import sys
-from types import ModuleType
 
 import pytest
 import torch
@@ -146,30 +143,3 @@ def test_numbers_that_are_read_out_of_tensors_are_followed(cut):
     traced = symbolic_trace(Cuts(), (torch.randn(7, 2), torch.tensor([4, 2])))
     for lengths in ([2, 1], [5, 5]):
         assert_agree(traced, Cuts(), (torch.randn(7, 2), torch.tensor(lengths)))
-
-
-def test_a_file_that_asks_for_the_very_class_keeps_its_own(tmp_path, monkeypatch):
-    (tmp_path / "asks_for_a_class.py").write_text(
-        "from torch import nn\n\n\nclass Asks(nn.Module):\n    def forward(self, x):\n"
-        "        n = int(x.shape[0])\n        return x * n if type(3) is int else x\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    from asks_for_a_class import Asks
-
-    with pytest.warns(UserWarning, match="fixed|only|traced"):
-        traced = symbolic_trace(Asks(), (torch.randn(3, 4),))
-    x = torch.randn(3, 4)
-    assert torch.equal(traced(x), Asks()(x))
-
-
-def test_cells_of_a_notebook_are_files_as_well(monkeypatch):
-    text = (
-        "from torch import nn\n\n\nclass Halves(nn.Module):\n"
-        "    def forward(self, x):\n        return x[:, : int(x.shape[1] / 2)]\n"
-    )
-    name, module = "/tmp/ipykernel_1/1.py", ModuleType("cells_of_a_notebook")
-    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(True), name))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text, name, "exec"), vars(module))
-    traced = symbolic_trace(module.Halves(), torch.randn(3, 8))
-    assert_agree(traced, module.Halves(), (torch.randn(2, 12),))

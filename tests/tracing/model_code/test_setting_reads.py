@@ -1,7 +1,6 @@
 """A graph refuses other settings of torch than those that the model's Python has read."""
 
 import glob
-import linecache
 import os
 import random
 import secrets
@@ -183,8 +182,3 @@ def test_a_number_of_the_clock_or_the_system_is_told_to_be_held(reads, name):
 def test_an_answer_of_the_file_system_is_told_to_be_held(reads, name):
     found = symbolic_trace(Decides(reads), torch.randn(3)).meta["trace"].of_kind("constant")
     assert (name, "files-read") in [(one.what, one.code) for one in found]
-
-
-def test_lines_of_files_that_python_reads_for_a_warning_are_no_answer_of_the_file_system():
-    traced = symbolic_trace(Decides(lambda: linecache.updatecache(__file__) == []), torch.randn(3))
-    assert traced.meta["trace"].of_kind("constant") == ()

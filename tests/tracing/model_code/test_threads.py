@@ -133,12 +133,6 @@ def test_a_write_in_another_thread_is_refused_though_it_changes_nothing_here():
     assert raised.value.code in ("other-thread", "hidden-tensor")
 
 
-def test_another_thread_may_read_shapes():
-    model = Elsewhere(in_a_thread, lambda _, x: x.shape[0])
-    traced = symbolic_trace(model, X)
-    assert_agree(traced, model, torch.randn(5, 4))
-
-
 def test_threads_that_are_none_of_the_model_s_business_go_on():
     stop, failed = threading.Event(), []
 

@@ -81,57 +81,7 @@ def test_what_leads_to_the_model_leads_to_the_twin():
     assert twin.numbers.random() == model.numbers.random()
 
 
-def test_equal_objects_stay_one():
-    model = nn.Sequential(nn.Linear(2, 2))
-    model.same, model.tied = model[0], [model[0].weight]
-    twin = Twin(model, torch.clone).model
-    assert twin.same is twin[0]
-    assert twin.tied[0] is twin[0].weight
-
-
 OTHERS = nn.Linear(4, 4)
-
-
-class ReadsAGlobalModule(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = OTHERS
-
-    def forward(self, x):
-        return self.linear(x) + OTHERS(x)
-
-
-def test_a_global_variable_may_lead_to_a_module_of_the_model():
-    traced = symbolic_trace(ReadsAGlobalModule(), torch.randn(2, 4))
-    assert [node.target for node in traced.graph.find_nodes(op="call_module")] == ["linear", "linear"]
-
-
-@pytest.mark.often(1)
-@pytest.mark.parametrize("dynamic", [True, False])
-def test_a_model_that_runs_in_other_threads_meanwhile_gives_what_it_gives(dynamic):
-    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)).eval()
-    x = torch.randn(2, 8)
-    expected, found, stop = model(x), [], threading.Event()
-
-    def serve():
-        while not stop.is_set():
-            try:
-                found.append(torch.equal(model(x), expected))
-            except Exception as error:
-                found.append(error)
-
-    threads = [threading.Thread(target=serve) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(5):
-            symbolic_trace(model, x, dynamic=dynamic)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert found
-    assert {repr(answer) for answer in found} == {"True"}
 
 
 class KeepsInWhatIsShared(nn.Module):

@@ -56,6 +56,7 @@ def gradient(module, model, x):
     return torch.zeros(()) if found is None else found
 
 
+@pytest.mark.often(3)
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which eager torch calls
 @pytest.mark.parametrize(
     "case", [pytest.param(each, marks=pytest.mark.weekly if each in FURTHER else ()) for each in CASES]
@@ -103,6 +104,7 @@ def test_a_branch_that_reads_the_mode_holds_for_this_mode():
         traced.train()(torch.rand(3, 4))
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("branch", "words"),
     [

@@ -348,19 +348,6 @@ def test_where_python_reads_strides_or_layouts_tensors_that_lie_otherwise_are_re
         traced(other)
 
 
-def test_strides_of_parameters_are_not_checked():
-    class ReadsItsWeight(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(3, 3))
-
-        def forward(self, x):
-            return x * self.weight.stride(0)
-
-    traced = symbolic_trace(ReadsItsWeight(), (torch.randn(4, 3),))
-    assert not any(node.target == "stride" for node in traced.graph.nodes)
-
-
 def test_strides_that_torch_reads_of_what_is_not_used_are_not_checked():
     traced = symbolic_trace(Decides(lambda x: (torch.IntTensor([3]), x * 2)[1]), (torch.randn(4, 3),))
     assert targets(traced, "call_function") == [operator.mul]

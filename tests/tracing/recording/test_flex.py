@@ -51,6 +51,7 @@ def inputs(batch, length):
     return torch.randn(batch, length, 16), torch.randint(0, 2, (batch, length))
 
 
+@pytest.mark.weekly
 @torch.no_grad()
 @pytest.mark.parametrize(
     "function",

@@ -210,6 +210,7 @@ class Derives(ForceField):
         return self.function(self, positions)
 
 
+@pytest.mark.often(6)
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch itself calls it
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
 @pytest.mark.parametrize("case", DERIVATIVES)

@@ -120,7 +120,7 @@ def test_objects_that_refuse_to_be_asked_are_harmless(dynamic):
 _ITEMS = st.lists(st.integers(0, 5) | st.text(max_size=1), max_size=4)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(before=_ITEMS, after=_ITEMS, kind=st.sampled_from([list, deque, Frozen, dict]))
 def test_what_is_put_back_is_what_was_there_in_its_order(before, after, kind):
     def made(items):

@@ -88,7 +88,7 @@ FURTHER = "none of the times", "branches", "a scan along columns, backwards", "a
 WEEKLY = [pytest.param(case, marks=pytest.mark.weekly) for case in FURTHER]
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @torch.no_grad()
 @pytest.mark.parametrize("case", [*(case for case in CASES if case not in FURTHER), *WEEKLY])
 def test_loops_are_recorded_for_any_size(case):
@@ -132,6 +132,7 @@ def test_data_inside_of_a_loop_does_not_stand_for_all_turns():
         traced(torch.zeros(3))
 
 
+@pytest.mark.weekly
 @torch.no_grad()
 def test_passes_rewrite_bodies_and_are_judged():
     model = Loops(lambda m, x: torch_map(lambda row: m.linear(row) / 2, x))
@@ -159,6 +160,7 @@ def set_anew(model, x):
     return while_loop(lambda i, y: i < 3, lambda i, y: (7, y * i), (0, x))
 
 
+@pytest.mark.often(1)
 @torch.no_grad()
 @pytest.mark.parametrize("function", [of_numbers, of_numbers_and_data, set_anew])
 def test_numbers_that_a_loop_carries_are_followed(function):
@@ -182,6 +184,7 @@ def counting(body):
     return lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, body(y)), (zero, x))
 
 
+@pytest.mark.often(3)
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("function", "words"),

@@ -168,13 +168,6 @@ def test_modules_that_take_numbers_out_of_tensors_are_one_node_each():
         assert same_bits(traced(x, torch.tensor(lengths)), model(x, torch.tensor(lengths)))
 
 
-def test_no_loop_is_left_whole_if_sizes_are_to_be_fixed():
-    traced = traced_quietly(Recurrent(), torch.randn(2, 5, 4), dynamic=False)
-    assert not called(traced, scan)
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(torch.randn(2, 6, 4))
-
-
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_what_makes_sizes_too_complicated_is_one_node():
     traced = fxlab.symbolic_trace(Stretched(), torch.randn(2, 12))
@@ -507,27 +500,6 @@ def test_a_method_that_needs_more_of_its_module_is_not_kept_whole(uses):
     assert not [n for n in traced.graph.nodes if getattr(n.target, "name", "") == "positions"]
     x = torch.randn(5, 4)
     assert same_bits(traced(x, torch.tensor([2, 3])), model(x, torch.tensor([2, 3])))
-
-
-def test_no_model_is_one_node_beside_its_head():
-    class Body(nn.Module):
-        def forward(self, x, lengths):
-            return torch.cat([x[:n] for n in lengths.tolist()])
-
-    class WithHead(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model, self.head = Body(), nn.Linear(4, 2)
-
-        @property
-        def base_model(self):
-            return self.model
-
-        def forward(self, x, lengths):
-            return self.head(self.model(x, lengths))
-
-    traced = traced_quietly(WithHead(), torch.randn(5, 4), torch.tensor([2, 3]))
-    assert not called(traced, "model")
 
 
 class Apart(nn.Module):

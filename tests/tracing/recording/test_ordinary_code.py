@@ -130,16 +130,6 @@ def test_a_scripted_part_is_traced_at_the_given_sizes():
     assert_agree(traced, model, (torch.randn(2, 4),))
 
 
-def test_an_input_may_have_the_name_that_fxlab_has_for_modules():
-    class Masked(nn.Module):
-        def forward(self, module):
-            return module.relu()
-
-    model = nn.Sequential(Masked())
-    model.forward = lambda module: model[0](module=module)
-    assert_agree(fxlab.symbolic_trace(model, X), model, (torch.randn(5, 4),))
-
-
 class Draws(nn.Module):
     """Changes what is neither a tensor nor an attribute of a module."""
 
@@ -150,16 +140,6 @@ class Draws(nn.Module):
     def forward(self, x):
         self.steps += 1
         return x * float(self.steps[0]) * next(self.rates)
-
-
-class NamesSelf(nn.Module):
-    def forward(module, self, other):
-        return self - other
-
-
-def test_an_input_may_be_called_self():
-    traced = fxlab.symbolic_trace(NamesSelf(), (X, X + 1))
-    assert torch.equal(traced(X * 3, X), NamesSelf()(X * 3, X))
 
 
 def scales():

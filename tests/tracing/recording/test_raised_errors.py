@@ -99,16 +99,6 @@ def test_a_call_whose_result_is_not_used_still_raises(call, other, check):
             computes(other)
 
 
-def test_what_only_asks_whether_a_size_is_one_is_not_kept_for_it():
-    class Unused(nn.Module):
-        def forward(self, x):
-            x.sum(0, keepdim=True).expand_as(x)
-            return x * 2
-
-    graph = symbolic_trace(Unused(), torch.randn(3, 4)).graph
-    assert [node.name for node in graph.nodes] == ["x", "mul", "output"]
-
-
 def test_a_run_that_does_not_begin_leaves_the_dispatcher_as_it_was(monkeypatch):
     error = ValueError("no files")
 

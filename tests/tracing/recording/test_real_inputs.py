@@ -80,6 +80,7 @@ class Counts(nn.Module):
         return x * self.number(x)
 
 
+@pytest.mark.often(8)
 @pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
 def test_numbers_that_depend_on_data_are_held(number):
     model = Counts(number)

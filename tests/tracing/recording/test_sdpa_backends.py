@@ -33,8 +33,3 @@ def test_attention_is_computed_with_what_the_model_chooses():
     for module in (traced, copy.deepcopy(traced)):
         assert_agree(module, model, (torch.randn(3, 2, 77, 16),))
     assert attention_backends() == around
-
-
-def test_a_choice_of_what_is_chosen_anyway_is_not_in_the_graph():
-    traced = symbolic_trace(Exact(list(attention_backends())), (torch.randn(2, 2, 5, 4),))
-    assert not any(isinstance(node.target, WithAttentionBackends) for node in traced.graph.nodes)

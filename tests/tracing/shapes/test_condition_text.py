@@ -35,7 +35,3 @@ def test_operators_are_written_as_in_python_and_mean_the_same(text):
         for batch in range(1, 4):
             values = {"length": length, "batch": batch, "sqrt": math.sqrt}
             assert eval(written, values) == TEXTS[text].subs({LENGTH: length, BATCH: batch})
-
-
-def test_without_names_symbols_keep_theirs():
-    assert condition_text(Eq(LENGTH, 4)) == "s0 == 4"

@@ -33,12 +33,6 @@ def conditions(symbols):
     return st.builds(lambda relation, a, b: relation(a, b), relations, parts, parts)
 
 
-@given(conditions((ONE, OTHER)), st.integers(1, 50), st.integers(1, 50))
-def test_python_gives_the_answer_of_sympy(condition, one, other):
-    values = {ONE: one, OTHER: other}
-    assert holds(condition, values) == bool(sympy.sympify(condition).subs(values))
-
-
 @given(conditions(SYMBOLS), st.integers(1, 50), st.integers(1, 50))
 def test_a_size_that_is_not_known_is_for_sympy_to_decide(condition, one, other):
     values = {ONE: one, OTHER: other}

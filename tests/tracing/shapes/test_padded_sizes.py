@@ -62,6 +62,7 @@ class Windows(nn.Module):
         return images
 
 
+@pytest.mark.weekly
 def test_windows_in_windows_are_followed():
     model = Windows(lambda size, window: (window - size % window) % window).eval()
     traced = symbolic_trace(model, torch.randn(2, 24, 31, 4))

@@ -40,8 +40,7 @@ def model_and_inputs(request):
     return model, fxlab.example_inputs(model)
 
 
-@pytest.mark.often(1)
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_the_same_graph_is_recorded(model_and_inputs, monkeypatch):
     model, inputs = model_and_inputs

@@ -1,7 +1,5 @@
 """A graph checks what torch itself decided on sizes, where it would compute something else without."""
 
-from operator import index
-
 import pytest
 import torch
 from agreement import assert_agree
@@ -58,14 +56,6 @@ def test_a_size_of_which_torch_makes_a_plain_one_is_checked():
             traced(torch.randn(shape))
 
 
-@pytest.mark.parametrize("check", [True, False])
-def test_a_size_that_came_down_to_one_is_followed_through_views(check):
-    model = DownToOne(unflattens=False).eval()
-    traced = symbolic_trace(model, torch.randn(2, 3, 4, 4), check=check)
-    for shape in ((3, 3, 3, 4), (2, 3, 8, 8), (2, 3, 4, 8), (2, 3, 5, 4)):
-        assert_agree(traced, model, (torch.randn(shape),))
-
-
 @pytest.mark.parametrize(("rows", "others"), [(1, 5), (5, 1)])
 def test_inputs_that_agreed_in_a_size_are_not_broadcast_where_that_size_is_used(rows, others):
     model = Broadcast()
@@ -84,38 +74,6 @@ def test_a_size_that_a_parameter_is_broadcast_to_is_checked(columns, others, che
     assert_agree(traced, model, (torch.randn(5, columns),))
     with pytest.raises(AssertionError, match=rf"traced for x.shape\[1\] = {columns} only"):
         traced(torch.randn(2, others))
-
-
-def test_a_size_that_is_only_multiplied_needs_no_check():
-    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
-    traced = symbolic_trace(model, torch.randn(2, 3))
-    assert not traced.graph.find_nodes(op="call_function", target=torch._assert)
-
-
-def test_inputs_are_broadcast_where_that_changes_nothing_else():
-    traced = symbolic_trace(Elementwise(), (torch.randn(2, 3, 4), torch.randn(2, 3, 4)))
-    assert not traced.graph.find_nodes(op="call_function", target=torch._assert)
-    assert_agree(traced, Elementwise(), (torch.randn(1, 3, 4), torch.randn(5, 3, 4)))
-
-
-class TakesSmallerOnes(nn.Module):
-    """Has a limited number of positions; how many are used is a plain number."""
-
-    def __init__(self):
-        super().__init__()
-        self.positions = nn.Parameter(torch.randn(8, 4))
-
-    def forward(self, x):
-        return (x + self.positions[: index(x.shape[1])]).flatten(1)[:, : 4 * index(x.shape[1])].amax(1)
-
-
-def test_a_size_that_only_smaller_ones_are_taken_for_is_checked():
-    model = TakesSmallerOnes()
-    with pytest.warns(UserWarning, match="graph is specialised"):
-        traced = symbolic_trace(model, torch.randn(2, 8, 4))
-    assert_agree(traced, model, (torch.randn(3, 8, 4),))
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(torch.randn(2, 4, 4))
 
 
 SQUEEZES = {

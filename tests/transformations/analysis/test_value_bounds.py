@@ -69,12 +69,6 @@ def test_bound_is_not_exceeded(
             assert not (node.meta["val"].double().abs() > bound * (1 + 1e-2)).any(), (node, bound)
 
 
-def test_smallest_whole_number_of_a_buffer() -> None:
-    graph_module = arithmetic([torch.tensor([-128], dtype=torch.int8)], [(len(BINARY), 0, 0)])
-    buffer = next(iter(graph_module.graph.nodes))
-    assert largest_magnitude(buffer, GraphFacts(graph_module)) == 128.0
-
-
 def test_the_negative_of_a_number_without_a_sign_has_no_bound():
     ones = torch.ones(2, dtype=torch.uint8)
     gm = arithmetic([ones, ones], [(len(BINARY), 0, 0)])

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 from wrapper_tensor import Int8Weight, WithoutFlatten, quantize
 
 import fxlab
@@ -105,27 +105,6 @@ def test_each_pass_is_applied_and_reversed(foreign):
         pass_(graph_module, reverse=True)
         assert str(graph_module.graph) == before, pass_.name
         assert {node.name: dict(node.meta) for node in graph_module.graph.nodes} == meta, pass_.name
-
-
-def test_a_copy_shares_tensors_in_objects_with_slots_and_without():
-    from fxlab.models.graph_modules.graph_module import share_tensors_copy
-
-    class Slotted:
-        __slots__ = ("_private", "tensor", "unset")
-
-        def __init__(self):
-            self.tensor = torch.ones(2)
-
-    class Plain:
-        def __init__(self):
-            self.inside = [torch.ones(2)]
-
-    graph_module = torch.fx.symbolic_trace(nn.ReLU())
-    graph_module.slotted, graph_module.plain = Slotted(), Plain()
-    copied = share_tensors_copy(graph_module)
-    assert copied.slotted is not graph_module.slotted
-    assert copied.slotted.tensor is graph_module.slotted.tensor
-    assert copied.plain.inside[0] is graph_module.plain.inside[0]
 
 
 def test_a_module_with_a_local_function_for_a_hook_says_why_it_is_not_pickled():
@@ -250,25 +229,3 @@ def test_a_broken_graph_is_refused_before_anything_is_done_with_it():
     with pytest.raises(ValueError, match="graph_module"):
         from_callable(done.append)(graph_module)
     assert done == []
-
-
-def test_a_sparse_buffer_beside_what_a_function_changes_stays_where_it_is():
-    root = nn.Module()
-    root.register_buffer("sparse", torch.eye(3).to_sparse())
-    graph = fx.Graph()
-    product = graph.call_function(torch.mm, (graph.get_attr("sparse"), graph.placeholder("x")))
-    graph.output(graph.call_function(torch.relu, (product,)))
-    module = fx.GraphModule(root, graph)
-    held = module.sparse
-
-    def negated(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
-            node.target = torch.neg
-        graph_module.recompile()
-
-    pass_ = from_callable(negated)
-    changed = pass_(module)
-    assert torch.equal(changed(torch.ones(3, 3)), -torch.ones(3, 3))
-    back = pass_(changed, reverse=True)
-    assert torch.equal(back(torch.ones(3, 3)), torch.ones(3, 3))
-    assert back.sparse is held

@@ -51,6 +51,7 @@ def test_random_numbers_are_kept_and_not_drawn_again(step):
     assert len(changed.graph.find_nodes(op="call_function", target=draws)) == 3
 
 
+@pytest.mark.weekly
 def test_it_saves_about_what_a_checkpoint_of_torch_saves():
     (plain, x), (checkpointed, _) = blocks(3), blocks(3, (0, 1, 2))
     x = x.repeat(40, 1)
@@ -72,6 +73,7 @@ def test_a_module_without_a_backward_pass_is_left_alone():
     assert explained["reason"].str.contains("could be computed again").all()
 
 
+@pytest.mark.weekly
 def test_a_loop_with_checkpoints_trains_the_same():
     model, x = blocks(2)
     other = copy.deepcopy(model)
@@ -117,6 +119,7 @@ def test_of_a_model_that_repeats_no_block_modules_are_computed_again():
     assert {node.meta.get("recomputed") for node in changed.graph.nodes} == {None, "0"}
 
 
+@pytest.mark.weekly
 def test_a_budget_never_keeps_more():
     layers = (
         nn.Conv2d(3, 8, 3),

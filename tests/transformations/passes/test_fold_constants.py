@@ -62,21 +62,6 @@ def test_the_bits_are_those_that_the_graph_computes():
     assert torch.equal(gm(x), model(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.bool, torch.complex64])
-def test_dtypes(dtype):
-    class Tables(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("table", torch.ones(3, 3, dtype=dtype))
-
-        def forward(self, x):
-            return torch.where(x > 0, self.table.t(), self.table.t()[:1])
-
-    model = Tables()
-    gm = check(FOLD, model, torch.randn(3, 3), marked=2, gm=traced(model), tolerance=0.0)
-    assert {buffer.dtype for buffer in gm.buffers()} == {dtype}
-
-
 @pytest.mark.parametrize(
     ("function", "code"),
     [
@@ -135,14 +120,6 @@ def test_graphs_that_change_the_grad_mode_are_left_alone():
 def test_tensors_without_values_are_left_alone():
     model = Constants(lambda self, x: x + self.buffer.t()).to("meta")
     assert why_not(model) == "no-data"
-
-
-def test_a_name_that_is_taken_is_not_used():
-    model = Constants(lambda self, x: x + self.buffer.t())
-    gm = traced(model)
-    gm.t_folded = 3
-    check(FOLD, model, torch.randn(3, 3), marked=1, gm=gm)
-    assert gm.t_folded == 3
 
 
 def test_what_a_constant_was_computed_from_comes_back_when_another_that_read_it_is_gone():

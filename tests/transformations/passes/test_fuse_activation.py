@@ -63,6 +63,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.often(6)
 @pytest.mark.parametrize(
     ("source", "function"),
     [

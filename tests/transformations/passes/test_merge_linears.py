@@ -49,20 +49,6 @@ def test_linears_with_one_input_become_one(model):
     assert not any(name.endswith("query") for name, _ in gm.named_modules())
 
 
-def test_a_name_that_is_taken_is_not_overwritten():
-    class WithThatName(Attention):
-        def __init__(self):
-            super().__init__()
-            self.query_key_value_merged = nn.Linear(4, 4)
-
-        def forward(self, x):
-            query, key, value = super().forward(x)
-            return self.query_key_value_merged(query), key, value
-
-    gm = check(MergeLinears(), WithThatName(), torch.randn(2, 6), marked=1)
-    assert {"query_key_value_merged", "query_key_value_merged_1"} <= dict(gm.named_children()).keys()
-
-
 class ByKeyword(Attention):
     def forward(self, x):
         return self.query(input=x), self.key(x), self.value(input=x)
@@ -85,23 +71,6 @@ def test_linears_of_one_kind_become_one_of_this_kind(model, shape):
     )
     assert (merged.weight.dtype, merged.training) == (like.weight.dtype, model.training)
     assert (merged.bias is None) == (like.bias is None)
-
-
-def test_only_linears_that_agree_in_dtype_are_merged():
-    class Mixed(Attention):
-        def __init__(self):
-            super().__init__()
-            self.other = nn.Linear(6, 4, dtype=torch.float64)
-
-        def forward(self, x):
-            return *super().forward(x), self.other(x.double())
-
-    check(MergeLinears(), Mixed(), torch.randn(2, 6), marked=1)
-    model = Attention()
-    model.key.double()
-    gm = MergeLinears()(traced(model))
-    assert gm.key is model.key
-    assert merged_linear(gm).out_features == 8
 
 
 def test_a_graph_with_the_same_module_under_two_targets_is_left_alone():
@@ -278,17 +247,6 @@ def test_heads_are_viewed_without_a_copy(trace):
     assert not any(node.target == "contiguous" for node in gm.graph.nodes)
 
 
-@pytest.mark.parametrize("use", [lambda q: q, lambda q: q.transpose(0, 1), lambda q: q[0]])
-def test_what_is_returned_lies_in_memory_as_before(use):
-    class Returns(Attention):
-        def forward(self, x):
-            return [use(part) for part in super().forward(x)]
-
-    model, x = Returns(), torch.randn(4, 5, 6)
-    results = zip(MergeLinears()(traced(model))(x), model(x), strict=True)
-    assert all(now.stride() == then.stride() for now, then in results)
-
-
 class Five(nn.Module):
     """Five linears of one input, and whatever function of them is given."""
 
@@ -312,85 +270,6 @@ def groups(gm):
     """Return which linears explain puts together."""
     frame = MergeLinears().explain(gm)
     return {reason for reason, matched in zip(frame.reason, frame.matched, strict=True) if matched}
-
-
-def written_after(names):
-    """Write the input when some of the linears have been called."""
-
-    def function(self, x):
-        results = []
-        for name in "abcde":
-            results.append(self.get_submodule(name)(x))
-            if name in names:
-                x.mul_(2)
-        return results
-
-    return function
-
-
-@pytest.mark.parametrize(
-    ("model", "expected", "refusals"),
-    [
-        (
-            five(lambda model: model.a.register_forward_hook(lambda *_: None)),
-            {"one linear of b, c, d, e"},
-            {"a": "hooked"},
-        ),
-        (
-            five(lambda model: setattr(model.c, "weight", model.a.weight)),
-            {"one linear of b, d, e"},
-            {"a": "shared-parameter", "c": "shared-parameter"},
-        ),
-        (
-            five(lambda model: [setattr(model, name, nn.Linear(4, 4, bias=False)) for name in "bd"]),
-            {"one linear of a, c, e", "one linear of b, d"},
-            {},
-        ),
-        (
-            five(lambda model: model.b.requires_grad_(False)),
-            {"one linear of a, c, d, e"},
-            {"b": "no-compatible-linear"},
-        ),
-        (
-            five(lambda model: model.d.weight.requires_grad_(False)),
-            {"one linear of a, b, c, e"},
-            {"d": "no-compatible-linear"},
-        ),
-        (
-            five(function=lambda m, x: [m.a(x), m.b(x), m.c(x), m.d(m.a(x)), m.e(x)]),
-            {"one linear of b, c, e"},
-            {"a": "called-repeatedly", "a_1": "called-repeatedly"},
-        ),
-        (
-            five(function=lambda m, x: [m.a(x), m.b(x), m.c(m.a.weight.sum() + m.b(x)), m.d(x), m.e(x)]),
-            {"one linear of d, e"},
-            {"a": "shared-parameter", "b": "called-repeatedly", "b_1": "called-repeatedly"},
-        ),
-        (five(function=written_after("b")), {"one linear of a, b", "one linear of c, d, e"}, {}),
-        (
-            five(function=written_after("bc")),
-            {"one linear of a, b", "one linear of d, e"},
-            {"c": "no-compatible-linear"},
-        ),
-    ],
-    ids=[
-        "hooked",
-        "tied",
-        "biases",
-        "frozen",
-        "half-frozen",
-        "depending",
-        "read",
-        "written",
-        "written-twice",
-    ],
-)
-def test_linears_that_cannot_be_merged_leave_the_others_to_few_groups(model, expected, refusals):
-    gm, x = traced(model), torch.randn(3, 4)
-    assert groups(gm) == expected
-    assert reasons(MergeLinears(), gm) == refusals
-    with torch.no_grad():
-        check(MergeLinears(), model, x, marked=len(expected), gm=gm)
 
 
 def test_a_linear_that_is_left_over_names_the_nearest_and_in_what_it_differs():
@@ -427,17 +306,6 @@ def test_what_is_known_of_the_results_is_kept():
     MergeLinears()(gm)
     for name in ("attention_query", "attention_key"):
         assert next(n for n in gm.graph.nodes if n.name == name).meta["tensor_meta"] == known[name]
-
-
-def test_symbolic_sizes_stay_symbolic():
-    model = Nested()
-    gm = fxlab.symbolic_trace(model, (torch.randn(2, 6),))
-    size = gm.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0]
-    gm = check(MergeLinears(), model, torch.randn(5, 6), marked=1, gm=gm)
-    (node,) = MergeLinears().get_transformed_nodes(gm)
-    assert node.meta["val"].shape[0].node.expr == size.node.expr
-    assert int(node.meta["val"].shape[1]) == 12
-    assert node.meta["nn_module_stack"].keys() >= {"attention", "attention.query_key_value_merged"}
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ import operator
 
 import pytest
 import torch
-from exactness import Apply, assert_close, check, refused, traced, traced_whole
+from exactness import Apply, check, refused, traced, traced_whole
 from torch import fx, nn
 from torch.nn import functional as F
 
-import fxlab
 from fxlab import RemoveDeadCode
 
 REMOVE = RemoveDeadCode()
@@ -99,14 +98,6 @@ def test_calls_that_do_something_else_stay(op, target, args, code):
     assert refused(REMOVE, fx.GraphModule(nn.Module(), graph)) == code
 
 
-def test_operators_of_aten_that_only_compute_are_removed():
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    graph.call_function(torch.ops.aten.relu.default, (x,))
-    graph.output(x)
-    assert names(REMOVE(fx.GraphModule(nn.Module(), graph))) == ["x", "output"]
-
-
 @pytest.mark.parametrize(
     ("module", "code"),
     [
@@ -152,22 +143,6 @@ def test_functions_of_somebodys_own_stay():
     next(node for node in gm.graph.nodes if node.name == "mul").target = add
     gm.recompile()
     assert refused(REMOVE, gm) == "may-write-inputs"
-
-
-def test_traced_by_fxlab_with_its_checks_of_sizes():
-    class Model(nn.Module):
-        def forward(self, x):
-            x.view(x.shape[0], 2, -1)
-            return x * (2 if x.shape[0] > 1 else 3)
-
-    model = Model()
-    gm = fxlab.symbolic_trace(model, (torch.randn(3, 4),))
-    asserts = len(gm.graph.find_nodes(op="call_function", target=torch._assert))
-    gm = check(REMOVE, model, torch.randn(5, 4), marked=0, gm=gm, removes=True, tolerance=0.0)
-    assert len(gm.graph.find_nodes(op="call_function", target=torch._assert)) == asserts
-    assert not gm.graph.find_nodes(op="call_method", target="view")
-    x = torch.randn(5, 4)
-    assert_close(gm(x), model(x), 0.0)
 
 
 def test_guards_and_assertions_are_no_candidates():

@@ -3,14 +3,10 @@
 import pytest
 import torch
 from exactness import (
-    COPIES,
     Apply,
     assert_close,
-    assert_equals,
-    assert_is,
     check,
     refused,
-    snapshot,
     traced,
     traced_whole,
 )
@@ -163,33 +159,3 @@ def test_dropouts_of_channels_return_views_of_single_samples(cls, batch):
     assert refused(REMOVE, shaped(model, x[0])) == "returns-view"
     gm = shaped(model, x)
     check(REMOVE, model, x, marked=1, gm=gm, tolerance=0.0)
-
-
-def test_the_mode_set_since_comes_back_with_the_dropout():
-    gm = REMOVE(traced(nn.Sequential(nn.Dropout(), nn.ReLU()).eval()))
-    gm.train()
-    gm = REMOVE(gm, reverse=True)
-    assert gm.get_submodule("0").training
-    assert (gm(torch.ones(1000)) == 0).any()
-
-
-def test_an_output_node_of_another_name_is_found_again():
-    class Named(nn.Module):
-        def forward(self, output):
-            return F.dropout(output, training=False)
-
-    gm = traced(Named())
-    before = snapshot(gm)
-    REMOVE(gm)
-    for copied in COPIES.values():
-        assert_equals(REMOVE(copied(gm), reverse=True), before)
-    assert_is(REMOVE(gm, reverse=True), before)
-
-
-def test_dropouts_of_aten_that_drop_nothing_go():
-    model = nn.Sequential(nn.Dropout(), nn.ReLU(), nn.AlphaDropout()).eval()
-    exported = torch.export.export(model, (torch.randn(4),)).module()
-    removed = RemoveIdentities()(exported)
-    assert not any("dropout" in str(node.target) for node in removed.graph.nodes)
-    x = torch.randn(4)
-    assert torch.equal(removed(x), model(x))

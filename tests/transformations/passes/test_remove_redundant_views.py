@@ -2,10 +2,7 @@
 
 import pytest
 import torch
-from exactness import Apply, before_and_after, check, refused
-from expecttest import assert_expected_inline
-from torch import fx
-from torch.fx.passes.shape_prop import ShapeProp
+from exactness import Apply, check, refused
 
 import fxlab
 from fxlab import FuseAttention, RemoveRedundantViews
@@ -27,7 +24,7 @@ def exported(function, x=None):
     return fxlab.from_exported(program.run_decompositions())
 
 
-@pytest.mark.each_value
+@pytest.mark.often(6)
 @pytest.mark.parametrize("captured", [traced, exported])
 @pytest.mark.parametrize(
     "function",
@@ -55,35 +52,7 @@ def test_what_changes_nothing_goes_and_comes_back(function, captured):
     assert REMOVE.candidates(gm) == []
 
 
-def test_the_graph_before_and_after():
-    gm = exported(lambda x: (x @ x.transpose(1, 2)).transpose(1, 2).transpose(1, 2) * 2)
-    assert_expected_inline(
-        before_and_after(REMOVE, gm),
-        """\
-x = input
-permute = permute.default(x, [0, 2, 1])
-expand = expand.default(x, [2, 3, 4])
-view = view.default(expand, [2, 3, 4])
-expand_1 = expand.default(permute, [2, 4, 3])
-view_1 = view.default(expand_1, [2, 4, 3])
-bmm = bmm.default(view, view_1)
-view_2 = view.default(bmm, [2, 3, 3])
-permute_1 = permute.default(view_2, [0, 2, 1])
-permute_2 = permute.default(permute_1, [0, 2, 1])
-mul = mul.Tensor(permute_2, 2)
-return mul
-
-becomes
-
-x = input
-permute = permute.default(x, [0, 2, 1])
-bmm = bmm.default(x, permute)
-mul = mul.Tensor(bmm, 2)
-return mul
-""",
-    )
-
-
+@pytest.mark.often(5)
 @pytest.mark.parametrize(
     "function",
     [
@@ -137,15 +106,6 @@ def test_a_cast_to_the_dtype_of_a_cast_goes_also_under_autocast():
     gm = check(REMOVE, model, x, marked=1, gm=fxlab.symbolic_trace(model, (x,)), tolerance=0.0)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(gm(x), model(x))
-
-
-def test_shapes_that_were_measured_are_not_those_that_the_graph_is_for():
-    def function(x):
-        return x.tanh().view(x.size(0), -1).relu()
-
-    gm = fx.symbolic_trace(function)
-    ShapeProp(gm).propagate(torch.randn(2, 3))
-    assert REMOVE.candidates(gm) == []
 
 
 def test_attention_is_fused_before_its_views_go():

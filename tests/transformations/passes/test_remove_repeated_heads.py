@@ -56,6 +56,7 @@ def eager(query, key, value, mask):
     return (scores if mask is None else scores + mask).softmax(-1) @ value
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize(
     ("source", "repeat"),
     [
@@ -82,6 +83,7 @@ def test_keys_and_values_of_a_cache_may_be_of_any_length():
     assert torch.equal(gm(*longer), Step()(*longer))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("mask", [torch.randn(3, 3), torch.ones(3, 3).tril().bool()])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_masks_and_dtypes_make_no_difference(mask, dtype):

@@ -148,7 +148,7 @@ REWRITES = {
 }
 
 
-@pytest.mark.often(10)
+@pytest.mark.often(5)
 @pytest.mark.parametrize("name", REWRITES)
 def test_a_rewrite_is_found_and_exact_in_every_dialect(name):
     pattern, replacement, function = REWRITES[name]

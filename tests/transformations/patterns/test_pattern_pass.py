@@ -163,6 +163,7 @@ def written_outside(m, x):
     return torch.relu_(y) * 2.0 + y
 
 
+@pytest.mark.often(3)
 @pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
 @pytest.mark.parametrize(("function", "count"), [(written_inside, 1), (written_outside, 0)])
 def test_a_write_into_a_value_of_the_match_alone_is_a_call(function, count, kind):
@@ -411,7 +412,7 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.each_value
+@pytest.mark.often(9)
 @pytest.mark.parametrize("kind", ["exported", "trace"])
 @pytest.mark.parametrize(("pattern", "function", "matches"), SPELLINGS)
 def test_one_computation_is_found_in_each_spelling(pattern, function, matches, kind):
@@ -541,7 +542,7 @@ PASSES = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6), st.sampled_from(["trace", "exported"])
 )

@@ -40,6 +40,7 @@ def model():
 X = torch.randn(2, 4, 3, 3)
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize(("pass_", "marked"), [(MergeLinears(), 1), (FuseBiasInLinear(), 2)])
 def test_passes_rewrite_them_and_write_them_out_again(model, pass_, marked):
     gm = decomposed(model, X)

@@ -8,7 +8,6 @@ from torch import nn
 
 import fxlab
 from fxlab import profile
-from fxlab.operators.node_info import parameter_counts
 from fxlab.overlays import Subject, source
 from fxlab.validation.cost.traced_flops import FlopCount
 
@@ -25,14 +24,6 @@ def test_recurrent_layers_are_counted(cls, device):
     layer = cls(5, 7, num_layers=2, bidirectional=True, device=device)
     weights = sum(p.numel() for p in layer.parameters() if p.dim() == 2)
     assert count(lambda: layer(torch.ones(11, 3, 5, device=device))).total == 2 * 33 * weights
-
-
-@pytest.mark.parametrize("cls", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_on_packed_sequences_are_counted(cls):
-    layer = cls(5, 7)
-    weights = sum(p.numel() for p in layer.parameters() if p.dim() == 2)
-    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(4, 3, 5), torch.tensor([4, 2, 1]))
-    assert count(lambda: layer(packed)).total == 2 * (4 + 2 + 1) * weights
 
 
 def test_products_of_groups_and_of_vectors_are_counted():
@@ -71,23 +62,6 @@ def test_what_is_not_known_is_no_part_of_a_sum():
     for inputs in (torch.ones(2, 4), None):
         overlay = source("flops").overlay(Subject(graph, inputs=inputs))
         assert overlay.title == "FLOPs (at least)"
-
-
-def test_tied_parameters_count_once():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
-            self.head.weight = self.words.weight
-            self.again = nn.Linear(4, 4)
-
-        def forward(self, ids):
-            return self.head(self.again(self.again(self.words(ids))))
-
-    graph = fxlab.symbolic_trace(Tied(), torch.arange(3))
-    held = sum(parameter.numel() for parameter in graph.parameters())
-    assert profile(graph, torch.arange(3), rounds=1)["parameters"].sum() == held
-    assert sum(parameter_counts(graph).values()) == held
 
 
 def test_columns_that_are_divided_among_groups_are_counted():

@@ -87,26 +87,6 @@ def test_any_graph_has_a_memory_and_views_count_once():
         fxlab.memory(graph)
 
 
-def test_modules_that_a_graph_calls_count_what_they_make_within():
-    class Outer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Sequential(nn.Linear(4, 1000), nn.Linear(1000, 4))
-
-        def forward(self, x):
-            return self.inner(x) + 1
-
-    class Whole(torch.fx.Tracer):
-        def is_leaf_module(self, module, path):
-            return path == "inner"
-
-    model = Outer()
-    graph = torch.fx.GraphModule(model, Whole().trace(model))
-    use = fxlab.memory(graph, torch.ones(10, 4))
-    assert use.peak_node == "inner"
-    assert use.table.loc["inner", "temporaries"] == 4 * 10 * (1000 + 4)
-
-
 def test_a_session_shows_its_present_stage():
     session = fxlab.Session(STEPS["net"])
     before = fxlab.memory(session)

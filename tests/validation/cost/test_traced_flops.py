@@ -26,8 +26,7 @@ def counts(gm: fx.GraphModule) -> dict[str, int]:
     return {node.name: count for node in gm.graph.nodes if (count := counted.of_node(node))}
 
 
-@pytest.mark.often(1)
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("make", MODELS, ids=["eager", "decoder", "convolutions"])
 def test_they_are_those_of_a_run(make: Any) -> None:
     model = make().eval()
@@ -36,15 +35,6 @@ def test_they_are_those_of_a_run(make: Any) -> None:
     table = profile(gm, inputs, rounds=1)["flops"]
     assert counts(gm) == table[table > 0].to_dict()
     assert TracedFlops(dict(gm.named_modules())).of(gm.graph.nodes) == table.sum()
-
-
-@pytest.mark.slow
-def test_a_merged_graph_makes_as_many() -> None:
-    model = BertModel(BertConfig(**SMALL)).eval()
-    session = fxlab.Session(model, passes=[fxlab.MergeLinears()])
-    session.apply("merge-linears")
-    table = profile(session.graph_module, session.inputs, rounds=1)["flops"]
-    assert counts(session.graph_module) == table[table > 0].to_dict()
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ import torch
 from torch import fx, nn
 
 import fxlab
-from fxlab import Session, evaluate, from_callable, verdict
+from fxlab import Session, evaluate, from_callable
 from fxlab.base.results import json_text
-from fxlab.validation.evaluation.agreement import decisions, next_tokens, predicts_next_token
+from fxlab.validation.evaluation.agreement import next_tokens, predicts_next_token
 from fxlab.validation.evaluation.evaluation import normal, wilson
 
 ROOT = Path(__file__).parents[3]
@@ -246,22 +246,6 @@ def test_padding_and_what_is_read_of_it_are_no_tokens(mask, count):
     assert next_tokens(outputs, outputs, batch)["next token"].count == count
 
 
-class Divides(nn.Module):
-    def forward(self, x):
-        return x / 3.0
-
-
-def test_a_table_has_the_largest_ratio_to_rounding_of_all_batches():
-    session = Session(fx.symbolic_trace(Divides()), torch.ones(4, 8))
-    session.apply("change-true-div-to-mul-by-inverse")
-    batches = rows(3)
-    table = session.evaluate(batches).table
-    assert table.index.name == "measure"
-    ratios = [verdict(session.original, session.graph_module, batch).ratio for batch in batches]
-    assert None not in ratios
-    assert dict(table.loc["largest ratio to rounding", ["value", "n"]]) == {"value": max(ratios), "n": 3}
-
-
 def test_a_refusal_names_all_batches_only_where_they_are_few():
     session = Session(fx.symbolic_trace(nn.Linear(8, 2)), torch.ones(4, 8))
     some = str(session.evaluate([torch.ones(2, 7)] * 2 + rows(1)))
@@ -269,18 +253,6 @@ def test_a_refusal_names_all_batches_only_where_they_are_few():
     assert "(0, 1)" in some
     assert "…" not in some
     assert ", …)" in many
-
-
-@pytest.mark.parametrize(("shape", "positions"), [((2, 3, 4, 1), 8), ((2, 5, 3), 10), ((2, 3, 2, 2, 1), 8)])
-def test_classes_lie_along_the_second_axis_from_four_dimensions_on(shape, positions):
-    outputs = {"output": torch.randn(shape)}
-    found = decisions(outputs, outputs, None)
-    assert found["top-1 of output"].count == found["top-1 of output"].total == positions
-
-
-def test_one_class_is_no_decision():
-    outputs = {"output": torch.randn(2, 1, 4, 3)}
-    assert decisions(outputs, outputs, None) == {}
 
 
 def test_worst_batches_are_those_that_were_judged_whatever_the_loader_does_with_its_tensors(session):
@@ -327,20 +299,6 @@ def test_a_loader_may_not_know_its_length(session):
             return iter(torch.ones(6, 8))
 
     assert len(session.evaluate(torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
-
-
-def test_a_data_set_of_samples_is_batches_of_one(session):
-    class Samples(torch.utils.data.Dataset):
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, index):
-            return torch.full((8,), 1.0 + index), index
-
-    for found in (session.evaluate(Samples()), session.evaluate(Samples())):
-        assert found.batches["elements"].tolist() == [1, 1, 1]
-        assert found.not_given == ("1",)
-        assert found.agrees
 
 
 def test_intervals_are_those_of_the_textbooks():

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import weakref
 
 import pytest
 import torch
@@ -19,24 +18,11 @@ from fxlab import (
     first_divergence,
 )
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.validation.nodes import lanes
-from fxlab.validation.nodes.compare_nodes import _difference
 from fxlab.validation.nodes.lockstep_run import SideBySide
 
 
 def chain(length=3):
     return fx.symbolic_trace(nn.Sequential(*(nn.Linear(4, 4) for _ in range(length))).eval())
-
-
-def test_a_model_that_draws_nothing_is_not_run_to_see_what_it_draws(monkeypatch):
-    class Drops(nn.Module):
-        def forward(self, x):
-            return nn.functional.dropout(x.sin(), training=self.training) + 1
-
-    gm = fxlab.symbolic_trace(Drops().eval(), torch.ones(2, 4))
-    assert "evaluation_mode" in [node.name for node in gm.graph.nodes]
-    monkeypatch.setattr(lanes, "Runs", lambda *given: pytest.fail("It is run as a whole."))
-    assert not compare_nodes(gm, copy.deepcopy(gm), torch.ones(2, 4))["introduced"].any()
 
 
 def test_a_difference_is_introduced_at_one_node_and_accumulates_after_it():
@@ -54,16 +40,6 @@ def test_a_difference_is_introduced_at_one_node_and_accumulates_after_it():
     assert table.loc["_2", "max_accumulated"] == pytest.approx(float((actual - expected).abs().max()))
 
 
-def test_what_is_introduced_is_measured_on_the_values_of_the_original():
-    graph, x = chain(), torch.randn(2, 4)
-    wrong = scaled(scaled(graph, "0", 3.0), "1", 1.5)
-    table = compare_nodes(graph, wrong, x)
-    with torch.no_grad():
-        between = graph.get_submodule("0")(x)
-        expected, actual = (module.get_submodule("1")(between) for module in (graph, wrong))
-    assert table.loc["_1", "max_introduced"] == pytest.approx(float((actual - expected).abs().max()))
-
-
 def test_a_scaled_weight_is_found_by_name():
     graph, inputs = traced("bert")
     for target in ("encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense"):
@@ -76,7 +52,7 @@ def test_a_scaled_weight_is_found_by_name():
         assert str(found).startswith(f"{name}: a different function")
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pass_", "dtype"),
@@ -96,20 +72,6 @@ def test_a_correct_pass_diverges_nowhere(name, pass_, dtype):
     assert compare_nodes(graph, result, inputs)["introduced"].max() < limit
 
 
-def test_a_fused_convolution_is_compared_with_the_batch_norm():
-    graph, inputs = traced("resnet")
-    fused = transformed(graph, FuseBatchNorm2dInConv2d())
-    table = compare_nodes(graph, fused, inputs)
-    convolutions = table.index.str.endswith("convolution")
-    assert convolutions.sum() == 8
-    assert table["original"][convolutions].str.endswith("normalization").all()
-    assert (table["introduced"][convolutions] > 0).any()
-    name = "encoder.stages.1.layers.0.layer.1.convolution"
-    found = first_divergence(graph, scaled(fused, name, 1.01), inputs)
-    assert found.node == name.replace(".", "_")
-    assert found.original == found.node.replace("convolution", "normalization")
-
-
 def test_a_node_of_another_shape_is_no_pair_and_what_follows_is_compared():
     class Model(nn.Module):
         def forward(self, x):
@@ -125,17 +87,6 @@ def test_a_node_of_another_shape_is_no_pair_and_what_follows_is_compared():
     assert first_divergence(graph, other, torch.randn(12)) is None
 
 
-def test_values_are_dropped_after_their_last_use():
-    graph = chain(40)
-    pairs = SideBySide(graph, scaled(graph, "3", 2.0), torch.randn(2, 4)).pairs()
-    seen, most = [], 0
-    for pair in pairs:
-        seen += [weakref.ref(pair.expected), weakref.ref(pair.accumulated)]
-        del pair
-        most = max(most, sum(ref() is not None for ref in seen))
-    assert most <= 6
-
-
 def test_values_are_dropped_in_float64_runs_as_well():
     graph, inputs = traced("resnet")
     fused = transformed(graph, FuseBatchNorm2dInConv2d())
@@ -146,28 +97,6 @@ def test_values_are_dropped_in_float64_runs_as_well():
             pair.exact()
         kept.append(len(steps._exact._kept))
     assert max(kept) <= 3
-
-
-def test_writes_in_place_are_those_of_each_graph_by_itself():
-    class Writes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x):
-            y = self.linear(x)
-            y.add_(1)
-            return y * 2, x.mul_(2) + 1
-
-    graph = fx.symbolic_trace(Writes())
-    x = torch.randn(2, 4)
-    given = x.clone()
-    table = compare_nodes(graph, share_tensors_copy(graph), x)
-    assert (table["accumulated"] == 0).all()
-    assert torch.equal(x, given)
-    wrong = scaled(graph, "linear", 2.0)
-    table = compare_nodes(graph, wrong, x)
-    assert table.index[table["introduced"] > 0].tolist() == ["linear"]
 
 
 def test_random_numbers_are_the_same_in_both():
@@ -244,12 +173,6 @@ def test_numbers_that_are_nan_in_both_count_for_nothing():
     assert table["accumulated"].iloc[-1] == pytest.approx(8 / 10)
 
 
-def test_numbers_are_compared_relative_to_those_that_are_no_nan():
-    expected, value = torch.tensor([math.nan, 3.0]), torch.tensor([math.nan, 4.0])
-    relative, largest = _difference(expected, value)
-    assert (relative, largest) == (1 / 3, 1)
-
-
 class FoldedTwice(nn.Module):
     """Batch norms, each of which a pass folds into a layer."""
 
@@ -266,6 +189,7 @@ class FoldedTwice(nn.Module):
         return self.query_norm(self.query(y)).sin()
 
 
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize("source", ["trace", "export", "decomposed", "module"])
 def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
@@ -288,24 +212,6 @@ def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
     assert not set(changed["original"]) & set(changed.index)
     assert not changed.index.str.contains("weight|bias").any()
     assert (table["introduced"] < 1e-6).all()
-    assert first_divergence(session.original, session.graph_module, session.inputs) is None
-
-
-def test_a_call_that_nobody_reads_and_that_took_over_another_has_no_row():
-    class Dead(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x):
-            self.linear(x)
-            return x.relu()
-
-    session = fxlab.Session(fx.symbolic_trace(Dead()), (torch.randn(2, 4),))
-    session.apply("fuse-bias-in-linear")
-    assert not fxlab.rewriting.transformed_nodes(session.graph_module, original=session.original).empty
-    table = compare_nodes(session.original, session.graph_module, session.inputs)
-    assert [*table.index] == ["x", "relu"]
     assert first_divergence(session.original, session.graph_module, session.inputs) is None
 
 

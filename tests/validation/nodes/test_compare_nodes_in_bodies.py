@@ -77,7 +77,7 @@ def sources(name):
     yield capture.graphs[0], captured
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("name", CASES)
 def test_nodes_in_bodies_have_rows_and_are_judged(name):
     for source, changed in sources(name):

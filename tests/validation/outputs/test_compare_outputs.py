@@ -147,14 +147,6 @@ def test_a_negative_tolerance_is_refused(tolerance):
         compare_outputs(nn.ReLU(), nn.ReLU(), torch.ones(1), atol=tolerance)
 
 
-def test_a_model_that_does_not_run_on_the_inputs_is_named():
-    small, large = nn.Linear(3, 3), nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="reference: the Linear does not run on these inputs: mat1 and mat2"):
-        compare_outputs(large, small, torch.ones(1, 3))
-    with pytest.raises(ValueError, match="candidate: the Linear does not run on these inputs: mat1"):
-        compare_outputs(small, large, torch.ones(1, 3))
-
-
 def test_the_worst_element_is_told():
     a = torch.zeros(2, 3, 4)
     b = a.clone()
@@ -175,13 +167,6 @@ def test_directions_are_compared():
     assert row(huge, huge)["cosine_similarity"] == pytest.approx(1)
     assert row(torch.zeros(3), torch.zeros(3))["cosine_similarity"] == 1
     assert row(torch.zeros(3), torch.ones(3))["cosine_similarity"] == 0
-
-
-def test_distance_in_units_in_the_last_place():
-    a = torch.tensor([1.0, -3.0], dtype=torch.bfloat16)
-    b = torch.tensor([1.0 + 3 / 128, -3.0], dtype=torch.bfloat16)
-    assert row(a, b)["max_ulp_diff"] == 3
-    assert math.isnan(row(a, b.float())["max_ulp_diff"])
 
 
 class ReadsGradients(nn.Module):

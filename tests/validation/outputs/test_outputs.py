@@ -48,6 +48,7 @@ RUNS = {
 }
 
 
+@pytest.mark.often(6)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_moves_nothing(name):
     x = torch.randn(6, 4)

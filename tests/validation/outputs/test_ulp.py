@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,42 +28,7 @@ def test_steps_are_counted_through_zero_and_all_magnitudes(value, steps, dtype):
         assert distance(value, float(other), dtype) == steps
 
 
-def test_zeros_are_one_number():
-    assert distance(0.0, -0.0) == 0
-
-
-def test_numbers_of_different_sign_are_apart_by_all_between():
-    tiny = 2.0**-149
-    assert distance(tiny, -tiny) == 2
-    largest = torch.finfo(torch.float64).max
-    assert distance(largest, -largest, torch.float64) == pytest.approx(2 * 0x7FEFFFFFFFFFFFFF)
-
-
-def test_what_is_not_finite_does_not_count():
-    a = torch.tensor([1.0, math.nan, math.inf, 2.0])
-    b = torch.tensor([1.0, 1.0, math.inf, math.nan])
-    assert max_ulp_distance(a, b) == 0
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        *(torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn, torch.complex64),
-        *(torch.bool, torch.int64, torch.uint16),
-    ],
-)
-def test_every_dtype_is_measured(dtype):
-    a, b = torch.tensor([0.0, 1.0]).to(dtype), torch.tensor([1.0, 0.0]).to(dtype)
-    assert max_ulp_distance(a, a) == 0
-    assert max_ulp_distance(a, b) >= 1
-
-
 def test_empty_and_strided_tensors():
     assert max_ulp_distance(torch.zeros(0), torch.zeros(0)) == 0
     x = torch.randn(4, 6)
     assert max_ulp_distance(x.t()[::2], x.t()[::2].clone()) == 0
-
-
-def test_the_smallest_integer_has_a_distance():
-    smallest, largest = (torch.tensor([getattr(torch.iinfo(torch.int64), end)]) for end in ("min", "max"))
-    assert max_ulp_distance(smallest, largest) == 2.0**64

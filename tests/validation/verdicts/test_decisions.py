@@ -173,7 +173,7 @@ class Branching(nn.Module):
         return x * self.factor if self.ask(x) else x + 1
 
 
-@pytest.mark.often(2)
+@pytest.mark.often(1)
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
 @pytest.mark.parametrize(
     "ask",

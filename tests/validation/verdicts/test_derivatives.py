@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab import compare_nodes, first_divergence, profile, verdict
-from fxlab.models.running.running import run
+from fxlab import first_divergence, profile, verdict
 from fxlab.validation import Status
-from fxlab.validation.outputs.computed_tensors import observed
 
 POSITIONS = torch.randn(5, 3)
 
@@ -50,12 +48,6 @@ def test_a_profile_has_each_node(graph):
     assert {node.name for node in graph.graph.nodes if node.op != "output"} == set(table.index)
 
 
-def test_nodes_are_compared(graph, divided):
-    table = compare_nodes(graph, divided, POSITIONS)
-    assert table["introduced"].max() < 1e-6
-    assert first_divergence(graph, divided, POSITIONS) is None
-
-
 def test_the_node_that_goes_wrong_is_found(graph, wrong):
     assert first_divergence(graph, wrong, POSITIONS).original == "outer"
 
@@ -66,19 +58,3 @@ def test_there_is_a_verdict(graph, divided):
 
 def test_a_mistake_is_told(graph, wrong):
     assert verdict(graph, wrong, POSITIONS).status is Status.DIFFERENT
-
-
-def test_a_module_that_turns_out_to_need_gradients_runs_anew_from_the_same_state():
-    class Counting(ForceField):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("runs", torch.zeros(()))
-
-        def forward(self, positions):
-            self.runs += 1
-            return self.runs, *super().forward(positions)
-
-    model = Counting()
-    assert observed(model, "model", POSITIONS).returned["0"] == 1
-    assert model.runs == 0
-    assert not run(ForceField(), POSITIONS)[1].requires_grad

@@ -84,7 +84,7 @@ def _size_of_mistake(original, right, wrong, x):
     return float(((theirs - ours) / scale).square().mean().sqrt())
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.sampled_from(range(len(PAIRS))),
     st.integers(0, 9),

@@ -58,7 +58,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.often(8)
 @pytest.mark.parametrize("gradients", [False, True], ids=["", "gradients"])
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_the_random_numbers_of_one_run_are_those_of_all(draw, gradients):

@@ -14,10 +14,9 @@ from torch.nn import functional as F
 from wrapper_tensor import quantize
 
 import fxlab
-from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
+from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, verdict
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.validation import Status
-from fxlab.validation.verdicts.judgement import judged_by_bits
 from fxlab.validation.verdicts.runs import Runs
 
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
@@ -92,43 +91,11 @@ def test_batch_norms_folded_without_their_epsilon_are_different(dtype):
     assert verdict(graph, fused, inputs).status == DIFFERENT
 
 
-def test_biases_in_the_weight_are_within_rounding():
-    graph, inputs = traced("bert", torch.bfloat16)
-    fuse = FuseBiasInLinear()
-    fused = transformed(graph, fuse)
-    assert verdict(graph, fused, inputs).agrees
-    last = fuse.get_transformed_nodes(fused)[-1]
-    assert verdict(graph, scaled(fused, last.target, 1.02), inputs).status == DIFFERENT
-
-
 def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same():
     found = judged(lambda x: (x * 3).sin(), lambda x: (x * 3).bfloat16().sin().float())
     assert found.status == DIFFERENT
     assert "rounds worse" in found.reason
     assert found.ratio > 1000
-
-
-def test_another_function_is_different_however_coarse_the_dtype():
-    x = torch.randn(200, dtype=torch.bfloat16)
-    gelu = torch.nn.functional.gelu
-    found = judged(lambda x: gelu(x).exp(), lambda x: gelu(x, approximate="tanh").exp(), x)
-    assert found.status == DIFFERENT
-    assert "no new values" in found.reason
-    assert found.ratio < 2  # the model's own rounding drowns it
-
-
-def test_an_original_that_happens_to_be_exact_has_the_error_of_one_rounding():
-    found = judged(lambda x: x * 1.0, lambda x: (x * 3.0) / 3.0)
-    assert found.status == WITHIN
-    assert judged(lambda x: x * 1.0, lambda x: x * (1 + 1e-5)).status == DIFFERENT
-
-
-def test_a_single_number_may_be_luckily_exact():
-    torch.manual_seed(3)
-    for _ in range(30):
-        x = torch.randn(5000)
-        found = judged(lambda x: x.exp().mean(), lambda x: x.exp().reshape(50, 100).sum(1).sum() / 5000, x)
-        assert found.agrees, found
 
 
 DOUBLES = {
@@ -140,7 +107,7 @@ DOUBLES = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.often(5)
 @pytest.mark.parametrize("size", [1, 6, 500])
 @pytest.mark.parametrize("name", DOUBLES)
 def test_what_float64_rounds_is_no_other_function_though_no_wider_dtype_tells(name, size):
@@ -256,11 +223,6 @@ def test_numbers_that_are_partly_nan_are_counted():
     assert "1 of 4 elements are NaN or infinite in both" in found.reason
 
 
-def test_an_output_that_is_one_number_over_and_over_says_so():
-    graph = fx.symbolic_trace(lambda x: x * 0)
-    assert "all elements are 0" in verdict(graph, graph, torch.randn(4)).reason
-
-
 def test_a_written_counter_does_not_make_up_for_outputs_without_numbers():
     def spoils(x, seen):
         seen.add_(1)
@@ -285,12 +247,6 @@ def test_token_ids_are_compared_exactly():
 
 def graph_with(function, constant):
     return fx.symbolic_trace(lambda x: function(x, constant))
-
-
-def test_overflow_of_both_in_half_precision_is_no_difference():
-    x = torch.tensor([1.0, 300.0, 400.0, 2.5], dtype=torch.float16)
-    found = judged(lambda x: x * x / 3, lambda x: x * x * (1 / 3), x)
-    assert found.agrees, found
 
 
 def test_shapes_dtypes_and_missing_outputs_are_named():
@@ -499,13 +455,6 @@ def test_weights_that_were_quantized_have_a_verdict_and_node_differences():
     assert (introduced[["_0", "_2"]] > 0).all()
     assert introduced["_1"] == 0
     assert str(fxlab.bisect(session)).startswith("quantize makes it different")
-
-
-def test_nan_of_other_bits_is_nothing_to_compare():
-    nan = torch.full((3,), math.nan)
-    found = judged_by_bits(nan, -nan)
-    assert found is not None
-    assert (found.status, found.elements) == (Status.NOTHING_COMPARED, 3)
 
 
 def test_outputs_that_differ_in_bits_decide_although_others_need_a_float64_run():

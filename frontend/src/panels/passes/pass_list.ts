@@ -17,7 +17,6 @@ import {
 import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
 import { markColour } from "../../graph/live_picture";
-import { OptionSwitches } from "./option_switches";
 import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
@@ -47,7 +46,6 @@ export class PassList {
   private readonly reset: HTMLButtonElement;
   private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
-  private readonly options: OptionSwitches;
   private readonly errors: PassErrors;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
@@ -69,7 +67,6 @@ export class PassList {
     this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
-    this.options = new OptionSwitches(actions.send);
     this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
     this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
       h("header.fxi-panel-head.fxi-strip", [
@@ -98,7 +95,6 @@ export class PassList {
     this.state = state;
     if (failed || state.passes.some(({ key, on }) => key === this.pending?.key && on === this.pending.on))
       this.pending = null;
-    this.options.settle();
     if (!state.passes.some(({ isLooking }) => isLooking))
       this.idle = new Set(state.passes.filter(({ matched }) => matched === 0).map(({ key }) => key));
     const isOther = chosen !== this.chosen;
@@ -135,10 +131,7 @@ export class PassList {
   setBusy(busy: boolean): void {
     if (busy === this.busy && (busy || this.pending === null)) return;
     this.busy = busy;
-    if (!busy) {
-      this.pending = null;
-      this.options.settle();
-    }
+    if (!busy) this.pending = null;
     this.render();
   }
 
@@ -158,7 +151,6 @@ export class PassList {
       passes.length > 0 && h("h3.fxi-cards-head", { "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
-      this.options.of(this.state, this.busy),
     ]);
     this.drawn();
     if (this.focused) focusOn(this.list, this.focused);

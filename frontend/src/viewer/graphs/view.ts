@@ -142,7 +142,7 @@ export class View {
     }
   }
 
-  private connect({ chipReaders, chipClusters, chipSpan, parts }: Metrics): void {
+  private connect({ chipReaders, parts }: Metrics): void {
     const { sources, targets, asides } = this.hierarchy.data;
     const { leaves } = this.hierarchy;
     const isFolded = (position: number): boolean => {
@@ -166,10 +166,7 @@ export class View {
       const leaf = leaves[position]!;
       const box = this.boxes[this.boxAt[position]!]!;
       const reading = [...readers.get(position)!].sort((a, b) => a - b);
-      const isFar =
-        reading.length >= chipReaders ||
-        (reading.at(-1)! - this.boxAt[position]! > chipSpan &&
-          new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters);
+      const isFar = reading.length >= chipReaders;
       for (const reader of reading) {
         const target = this.boxes[reader]!;
         if (isFar && reader !== reading[0]) {

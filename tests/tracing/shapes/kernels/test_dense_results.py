@@ -52,7 +52,7 @@ class Called(nn.Module):
         return self.function(x * self.scale)
 
 
-@pytest.mark.each_value
+@pytest.mark.often(12)
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("name", CALLS)
 def test_shapes_strides_and_dtypes_are_those_of_torch(name, layout):
@@ -98,17 +98,6 @@ def test_activations_in_place_are_writes():
 
     traced = symbolic_trace(InPlace(), torch.randn(2, 5))
     assert_agree(traced, InPlace(), (torch.randn(4, 7),))
-
-
-def test_a_view_is_written_with_its_tensor():
-    class Viewed(nn.Module):
-        def forward(self, x):
-            y = x + 1
-            y.flatten(0, 1).reshape(-1, 2).mul_(3)
-            return y
-
-    traced = symbolic_trace(Viewed(), torch.randn(2, 3, 4))
-    assert_agree(traced, Viewed(), (torch.randn(5, 3, 8),))
 
 
 def test_parameters_written_in_place_are_an_error_as_in_torch():

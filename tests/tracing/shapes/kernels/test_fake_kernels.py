@@ -70,7 +70,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.often(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", LAYERS)

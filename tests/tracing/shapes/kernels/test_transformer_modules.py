@@ -47,6 +47,7 @@ class Decodes(nn.Module):
         return self.decoder(tgt=x, memory=memory, tgt_mask=causal(x.shape[1]))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("model", [Translates(), Decodes()], ids=["Transformer", "TransformerDecoder"])
 def test_a_generated_causal_mask(model, training):
@@ -56,6 +57,7 @@ def test_a_generated_causal_mask(model, training):
     assert_agree(traced, model, (torch.randn(3, 7, 16), torch.randn(3, 6, 16)))
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"activation": nn.GELU(), "norm_first": True}])
 def test_a_padding_mask(settings, training):

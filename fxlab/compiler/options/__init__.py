@@ -1,1 +1,0 @@
-"""Options of Inductor that its passes read."""

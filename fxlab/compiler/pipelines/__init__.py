@@ -1,1 +1,0 @@
-"""Pipelines of passes that others have written, recorded while they run."""
