@@ -443,10 +443,9 @@ class View:
         asides = hierarchy.asides
         crossing[asides] &= ~(closed[made_in[asides]] | closed[read_in[asides]])
         crossing[hierarchy.told] = False
-        reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
+        reads = distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
         owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
-        sources, counts = np.unique(reads[:, 0], return_counts=True)
-        far = set(sources[counts >= CHIP_READERS].tolist())
+        far = set(np.flatnonzero(np.bincount(reads[:, 0]) >= CHIP_READERS).tolist())
         chips: dict[str, list[Chip]] = {}
         values: dict[tuple[int, int], list[Leaf]] = {}
         joined: set[int] = set()
@@ -468,7 +467,7 @@ def _holds_modules(group: Group) -> bool:
     return any(isinstance(child, Group) and child.kind != "bookkeeping" for child in group.children)
 
 
-def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:
+def distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:
     """Return each pair once, in order; the second of each is ``below`` a number."""
     # One number for each pair, as numpy takes ten times as long to sort rows; `np.unique` imports numpy.ma.
     numbers = np.sort(first * below + second)

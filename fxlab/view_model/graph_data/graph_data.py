@@ -407,10 +407,9 @@ def _word(text: str, size: float, *, bold: bool = False) -> Word:
 
 def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
     """Return, by position, the words of values that are read often enough to become chips somewhere."""
-    pairs = np.stack([hierarchy.edge_sources, hierarchy.edge_targets], axis=1)
-    sources, counts = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
+    pairs = view.distinct_pairs(hierarchy.edge_sources, hierarchy.edge_targets, len(hierarchy.leaves))
     words = {}
-    for position in sources[counts >= view.CHIP_READERS].tolist():
+    for position in np.flatnonzero(np.bincount(pairs[:, 0]) >= view.CHIP_READERS).tolist():
         text = shorten(hierarchy.leaves[position].name, box.LONGEST_CHIP)
         words[position] = (text, text_width(text, box.CHIP_SIZE), has_known_width(text))
     return words
