@@ -70,10 +70,10 @@ class Stages:
         self.note_state()
 
     def note_state(self) -> None:
-        """Note the present tensors of the original and of the highest stage as unchanged."""
+        """Note the present tensors of the original, and those of the highest stage alone, as unchanged."""
         self.note_original()
         *_, top = self._made.values()
-        self._top_state = ModuleState(top)
+        self._own = self._state.own_of(top)
 
     def note_original(self) -> None:
         """Note the present tensors of the original as unchanged."""
@@ -85,7 +85,7 @@ class Stages:
 
     def written(self) -> list[str]:
         """Return the tensors that the highest stage does not share and that others have written."""
-        return self._top_state.written(apart_from=self._state)
+        return [path for path, state in self._own.items() if not state.is_of(state.tensor)]
 
     def _applied_to(self, below: GraphModule, name: str, excluded: tuple[Candidate, ...]) -> GraphModule:
         pass_ = self._limited(name, excluded)

@@ -128,11 +128,11 @@ class ModuleState:
         paths += now.keys() - self._tensors.keys()
         return paths + _different(self._settings, _settings(self._module))
 
-    def written(self, *, apart_from: ModuleState) -> list[str]:
-        """Return the paths of tensors that were written in place, except those of another module."""
-        others = {id(state.tensor) for state in apart_from._tensors.values()}
-        own = ((path, state) for path, state in self._tensors.items() if id(state.tensor) not in others)
-        return [path for path, state in own if not state.is_of(state.tensor)]
+    def own_of(self, module: nn.Module) -> dict[str, TensorState]:
+        """Note the tensors of another module that are none of these, by path."""
+        known = {id(state.tensor) for state in self._tensors.values()}
+        others = ((path, tensor) for path, tensor in named_tensors(module) if id(tensor) not in known)
+        return {path: TensorState.of(tensor, keep_small=True) for path, tensor in others}
 
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
