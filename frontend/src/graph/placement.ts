@@ -58,13 +58,10 @@ export function placement(before: Look | null, live: LivePicture, place: Place, 
   // What nobody has moved has no place to be kept: a change is shown with all of the width there is.
   const spare = place.width - whole.width * viewport.scale;
   if (changed && !before?.moved && wanted.length === 0 && spare > 0) viewport = { ...viewport, x: spare / 2 };
-  viewport = withAll(viewport, wanted, place);
-  if (changed && !isInSight(changed, visiblePart(viewport, place))) {
-    const above = (AROUND_CHANGE * place.height) / viewport.scale;
-    const { y, height } = changed;
-    const room = { ...changed, y: y - above, height: height + 2 * above };
-    viewport = withAll(viewport, [...wanted, wanted.length > 0 ? changed : room], place);
-  }
+  const isVisible = !changed || isInSight(changed, visiblePart(viewport, place));
+  const above = isVisible || wanted.length > 0 ? 0 : (AROUND_CHANGE * place.height) / viewport.scale;
+  const room = changed && { ...changed, y: changed.y - above, height: changed.height + 2 * above };
+  viewport = withAll(viewport, room ? [...wanted, room] : wanted, place);
   return withBox(viewport, live, place);
 }
 

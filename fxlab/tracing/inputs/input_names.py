@@ -60,7 +60,7 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     ),
     "high_res_pixel_values": (lambda maker: maker.image("high_res_vision_config"),),
     "pixel_values_videos": (InputMaker.video,),
-    "image_sizes": (lambda maker: maker.ones(2) * maker.ones(2).new_tensor(maker.image().shape[-2:]),),
+    "image_sizes": (lambda maker: maker.ones().new_tensor([maker.image().shape[-2:]] * maker.batch_size),),
     "images_per_sample": (lambda maker: 2 * maker.ones(1)[:, 0],),
     # The sizes of images in tiles: one each.
     "aspect_ratio_ids": (lambda maker: maker.ones(1),),

@@ -38,7 +38,7 @@ from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
-from fxlab.values.tensors import storage_of
+from fxlab.values.tensors import storage_of, version_of
 
 
 class StateWrittenError(Exception):
@@ -310,11 +310,6 @@ Versions: TypeAlias = list[tuple[torch.Tensor, int]]
 def versions_of(tensors: Iterable[torch.Tensor]) -> Versions:
     """Return how often each tensor has been written."""
     return [(tensor, version_of(tensor)) for tensor in tensors]
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """Return how often a tensor has been written; 0 for one of ``inference_mode``, which does not count."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _with_data(tensor: torch.Tensor) -> tuple[int, int]:

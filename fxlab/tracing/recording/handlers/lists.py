@@ -25,7 +25,7 @@ from fxlab.values.nested import Path
 
 def hand_on_uncounted(run: RecordingState, call: TorchCall) -> Any:
     """Record a call that takes or returns a list whose length is unknown during tracing."""
-    result = _uncounted(run, call) if call.name in ("tolist", "split", "cat") else None
+    result = _uncounted(run, call)
     return PASSED_ON if result is None else result
 
 
