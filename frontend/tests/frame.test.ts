@@ -20,6 +20,13 @@ const FULL: Tables = {
 };
 
 let width: number;
+let resized: (() => void)[];
+/** Gives the window another width, and lets the page lay itself out. */
+const resize = (to: number): void => {
+  width = to;
+  for (const tell of resized) tell();
+  vi.advanceTimersToNextFrame();
+};
 let frame: Frame;
 let tables: TablesPanel;
 let details: HTMLElement;
@@ -33,7 +40,17 @@ const tab = (name: string): HTMLElement => frame.element.querySelector<HTMLEleme
 beforeEach(() => {
   vi.useFakeTimers();
   save.panels.mockClear();
-  width = 1400;
+  resized = [];
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      constructor(action: () => void) {
+        resized.push(action);
+      }
+      observe = vi.fn();
+      disconnect = vi.fn();
+    },
+  );
   vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockImplementation(() => width);
   details = h("section", {}, h("button", {}, "Inside"));
   graph = h("div", { tabindex: 0 });
@@ -52,6 +69,7 @@ beforeEach(() => {
     save,
   );
   document.body.append(frame.element);
+  resize(1400);
   frame.showPanels(PANELS_AT_FIRST);
   tables.show(EMPTY);
 });
@@ -61,6 +79,7 @@ afterEach(() => {
   tables.dispose();
   document.body.replaceChildren();
   vi.restoreAllMocks();
+  vi.unstubAllGlobals();
   vi.useRealTimers();
 });
 
@@ -121,7 +140,7 @@ describe("the tables", () => {
   });
 
   it("leave the room to the details where there is little, unless somebody looks at them", () => {
-    width = 1280;
+    resize(1280);
     tables.show(FULL);
     expect(main()["tables"]).toBe("open");
     frame.setSelected("node");
@@ -163,13 +182,14 @@ describe("the tables", () => {
     vi.spyOn(HTMLElement.prototype, "scrollWidth", "get").mockImplementation(function (this: HTMLElement) {
       return 1100 * this.querySelectorAll("[role=tab]:not([hidden])").length;
     });
-    width = 1100;
     tab("nodes").click();
+    resize(1100);
     const menu = frame.element.querySelector<HTMLElement>(".fxi-more-tabs")!;
     expect([tab("outputs").hidden, tab("nodes").hidden, menu.hidden]).toEqual([true, false, false]);
     const items = [...menu.querySelectorAll<HTMLElement>(".fxi-item")];
     expect(items.map((item) => item.textContent)).toEqual(["Output differences", "Code"]);
     items[0]!.click();
+    vi.advanceTimersToNextFrame();
     expect([tab("outputs").hidden, tab("nodes").hidden]).toEqual([false, true]);
     expect(document.activeElement).toBe(tab("outputs"));
   });
@@ -188,12 +208,12 @@ describe("the tables", () => {
     tab("outputs").click();
     expect([copy(), shown()]).toEqual([false, 3]);
     tab("nodes").click();
+    vi.advanceTimersToNextFrame();
     expect([copy(), shown()]).toEqual([true, 2]);
   });
 
   it("open for the details where these have no column", () => {
-    width = 900;
-    frame.arrange();
+    resize(900);
     expect(main()["tables"]).toBe("folded");
     frame.setSelected("node");
     expect(main()["tables"]).toBe("open");
@@ -204,8 +224,7 @@ describe("the tables", () => {
 describe("the passes", () => {
   it("are folded where the window is narrow, and opened there", () => {
     expect(main()["passes"]).toBe("open");
-    width = 600;
-    frame.arrange();
+    resize(600);
     expect(main()["passes"]).toBe("folded");
     button("Passes").click();
     expect(main()["passes"]).toBe("open");

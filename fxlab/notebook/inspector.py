@@ -266,7 +266,7 @@ class Inspector(StackScreen):
     @answers("judge", "Measuring the model's own rounding in float64", is_slow=True)
     def _judge(self) -> None:
         self.session.verdict()
-        self._shown_tables = {**self._shown_tables, "outputs": outputs_state(self.session)}
+        self._show_outputs(outputs_state(self.session))
 
     @answers("measure", "Measuring")
     def _measure(self, name: str) -> None:
@@ -315,6 +315,7 @@ class Inspector(StackScreen):
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
+        self._compare_outputs()
         data, metadata = bundle
         nodes = len(self._graphs.data.shown(self._drawn.number).graph.graph.nodes)
         words = f"fxlab inspector: {model_name(self._session)}, {counted(nodes, 'node')}"

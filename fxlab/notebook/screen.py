@@ -34,6 +34,7 @@ from fxlab.view_model.protocol import Extra, Outputs, PassError
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import (
     CHECKING,
+    COMPARING,
     RECORDED_AGAIN,
     changed_nodes_state,
     check_failure,
@@ -64,6 +65,8 @@ class Screen(PageWidget):
         """Places in pages that show this, and perhaps in one that was killed: it costs, and is harmless."""
         self._is_behind = False
         """Whether the session has changed since the last refresh."""
+        self._owes_outputs = False
+        """Whether the outputs of the present stack are still to be compared."""
         self._session_graphs = SessionGraphs(session)
         self._sent: GraphData | None = None
         self._overlays = MeasuredOverlays(session)
@@ -106,6 +109,7 @@ class Screen(PageWidget):
         self._catch_up()
 
     def _show_outputs(self, outputs: Outputs) -> None:
+        self._owes_outputs = False
         self._shown_tables = {**self._shown_tables, "outputs": outputs}
 
     def close(self) -> None:
@@ -247,20 +251,25 @@ class Screen(PageWidget):
             outputs = self._check_failure or CHECKING if self._is_unchecked else outputs_state(self._session)
             if self._first_look is not None and self._first_look.is_recorded_again:
                 outputs = {**outputs, "text": f"{RECORDED_AGAIN} {outputs['text']}"}
-            self._shown_tables = {"outputs": outputs, "nodes": changed}
+            self._shown_tables, self._owes_outputs = {"outputs": outputs, "nodes": changed}, False
             return
-        pending: Outputs = {
-            "state": "pending",
-            "text": "Comparing outputs with the original …",
-            "table": None,
-        }
-        self._shown_tables = {"outputs": pending, "nodes": changed}
-        self._show_step("Comparing outputs with the original", 2)
+        self._shown_tables = {"outputs": COMPARING, "nodes": changed}
+        self._owes_outputs = True
+        if not self._places:
+            self._compare_outputs()
+
+    def _compare_outputs(self) -> None:
+        """Compare the outputs of the present stack, unless that is done.
+
+        A page asks for it when it has painted the graph, which it would have to share the cores for.
+        """
+        if not self._owes_outputs:
+            return
         try:
             outputs = outputs_state(self._session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
-        self._shown_tables = {"outputs": outputs, "nodes": changed}
+        self._show_outputs(outputs)
 
     @property
     def _drawn(self) -> DrawnView:
@@ -313,10 +322,14 @@ class Screen(PageWidget):
 
     @answers("candidates", "Looking for candidates")
     def _look_for_candidates(self) -> bool:
-        """Check the graph, then ask passes for candidates, a slice at a time; answer whether that was all."""
+        """Check graph and outputs, then ask passes for candidates, in slices; answer whether that was all."""
         if self._is_unchecked and self._check_failure is None:
             with self._reporting("Checking the graph"):
                 self._check_graph(in_slices=True)
+            return False
+        if self._owes_outputs:
+            with self._busy("Comparing outputs with the original", keeps_error=True):
+                self._compare_outputs()
             return False
         until = time.monotonic() + _LOOKS_FOR_S
         unasked = [p for p in self._session.passes if p.signature not in self._explained]

@@ -22,6 +22,7 @@ NO_PASS_IS_ON: Outputs = {
 }
 
 CHECKING: Outputs = {"state": "pending", "text": "Checking: not compared with the model yet.", "table": None}
+COMPARING: Outputs = {"state": "pending", "text": "Comparing outputs with the original …", "table": None}
 RECORDED_AGAIN = "Another graph than at first: the model was recorded again."
 
 

@@ -120,6 +120,12 @@ class Page:
     def error(self) -> dict[str, Any] | None:
         return self.inspector._shown_status["error"]
 
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What is said of the outputs, once a page has painted the graph and asks on."""
+        self.asks({"type": "candidates"})
+        return self.inspector._shown_tables["outputs"]
+
     def looks_for_candidates(self) -> None:
         """Ask until all passes have been asked for their candidates, as a page does in the background."""
         for _ in range(1000):

@@ -127,7 +127,8 @@ def test_a_click_that_comes_before_the_check_is_not_lost():
     assert page.inspector.session.applied.names == ("merge-linears",)
     checks = page.inspector.session.original.meta["trace"].of_kind("check")
     assert any(check.what == "the inputs" for check in checks)
-    assert outputs_of(page.inspector)["agrees"]
+    assert outputs_of(page.inspector)["state"] == "pending", "the graph is painted first"
+    assert page.outputs["agrees"]
 
 
 def test_a_graph_that_is_not_the_model_is_shown_as_such_and_never_handed_out(tmp_path):

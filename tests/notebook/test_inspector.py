@@ -36,11 +36,11 @@ def screen(inspector: Inspector) -> dict[str, object]:
 )
 def test_a_verdict_has_one_sentence_and_one_look_and_is_none_until_it_is_asked_for(page, p, agrees, status):
     page.switches(p, True)
-    outputs = page.inspector._shown_tables["outputs"]
+    outputs = page.outputs
     assert (outputs["agrees"], outputs["canJudge"]) == (None, True)
     assert "agree" not in outputs["text"]
     page.sends({"type": "judge"})
-    outputs = page.inspector._shown_tables["outputs"]
+    outputs = page.outputs
     assert (outputs["agrees"], outputs["canJudge"]) == (agrees, False)
     assert outputs["text"].lower().startswith(status)
     assert "compared in output (" in outputs["text"]

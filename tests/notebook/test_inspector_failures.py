@@ -151,7 +151,7 @@ def test_an_interruption_of_the_screen_leaves_the_switches_true(
     assert "as it was" not in page.error["text"], "the pass is on"
     page.sends({"type": "refresh"})
     assert page.error is None
-    assert page.inspector._shown_tables["outputs"]["state"] == "ready"
+    assert page.outputs["state"] == "ready"
     assert page.marked()
 
 
@@ -162,13 +162,9 @@ def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Internals, "compare_outputs", interrupt)
         page.switches(MERGE, True)
-    assert page.inspector._shown_tables["outputs"] == {
-        "state": "failed",
-        "text": "The comparison was interrupted.",
-        "table": None,
-    }
+        assert page.outputs["text"] == "The comparison was interrupted."
     page.sends({"type": "refresh"})
-    assert page.inspector._shown_tables["outputs"]["agrees"]
+    assert page.outputs["agrees"]
 
 
 def test_without_graphviz_the_page_gets_the_graph_and_lays_it_out_itself(session: Session, monkeypatch):
@@ -238,8 +234,8 @@ def test_a_model_without_weights_says_so_in_the_table():
     page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.marked()
-    assert page.inspector._shown_tables["outputs"]["state"] == "none"
-    assert "meta device" in page.inspector._shown_tables["outputs"]["text"]
+    assert page.outputs["state"] == "none"
+    assert "meta device" in page.outputs["text"]
     assert page.details("stem_conv")["parameters"]
     assert page.error is None
 
@@ -248,8 +244,8 @@ def test_a_model_that_raises_says_so_in_the_table():
     session = Session(fx.symbolic_trace(Model().eval()), (torch.ones(2, 99, 6, 6),), passes=[MERGE])
     page = Page(Inspector(session))
     page.switches(MERGE, True)
-    assert page.inspector._shown_tables["outputs"]["state"] == "failed"
-    assert "99 channels" in page.inspector._shown_tables["outputs"]["text"]
+    assert page.outputs["state"] == "failed"
+    assert "99 channels" in page.outputs["text"]
 
 
 def test_an_error_without_words_is_named_after_its_type():

@@ -92,6 +92,8 @@ export class Frame {
   private isCloseUp = false;
   /** Whether graphs stand side by side. */
   private isBeside = false;
+  /** As it was laid out last: to ask for it between changes costs a layout each time. */
+  private width = 0;
   private later: ReturnType<typeof setTimeout> | undefined;
 
   /** `save` is told what somebody has chosen: the height, null to follow the window, and how the panels stand. */
@@ -118,7 +120,10 @@ export class Frame {
       (event.target as Element).setAttribute(NO_SHORTCUTS, "true"),
     );
     this.stopTheme = followTheme(this.element);
-    this.stopResize = onResize(this.element, () => this.arrange());
+    this.stopResize = onResize(this.element, () => {
+      this.width = this.element.clientWidth;
+      this.arrange();
+    });
   }
 
   dispose(): void {
@@ -168,7 +173,7 @@ export class Frame {
 
   /** Chooses the layout for the width there is; narrow ones show the details as a tab. */
   arrange(): void {
-    const width = this.element.clientWidth;
+    const { width } = this;
     const { details, tables } = this.parts;
     if (width > 0) {
       const layout = width >= WIDE ? "wide" : width >= MEDIUM ? "medium" : "narrow";
@@ -206,7 +211,7 @@ export class Frame {
     if (name === "details") return this.selected !== null;
     const { tables } = this.parts;
     // Who looks at a table goes on looking at it.
-    const hasRoom = this.element.clientWidth >= ROOMY || focusedIn(tables.element) !== null;
+    const hasRoom = this.width >= ROOMY || focusedIn(tables.element) !== null;
     if (this.isCloseUp || (this.isBeside && !hasRoom)) return false;
     if (layout !== "wide") return tables.hasContent || this.selected !== null;
     return tables.hasContent && (this.selected === null || hasRoom);

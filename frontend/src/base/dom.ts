@@ -204,6 +204,19 @@ export function debounce(action: () => void, milliseconds: number): () => void {
   };
 }
 
+/** Returns what does something once before the next frame: what it measures is laid out then anyway. */
+export function beforePaint(action: () => void): () => void {
+  let isAsked = false;
+  const act = (): void => {
+    isAsked = false;
+    action();
+  };
+  return () => {
+    if (!isAsked) requestAnimationFrame(act);
+    isAsked = true;
+  };
+}
+
 /**
  * Returns what has the focus within an element; marimo keeps widgets in a shadow tree, of which the document
  * knows nothing.

@@ -2,6 +2,7 @@
 
 import { DataTable } from "./data_table";
 import {
+  beforePaint,
   type Child,
   copyButton,
   fill,
@@ -75,7 +76,7 @@ export class TablesPanel {
     const head = h("header.fxi-panel-head.fxi-strip", this.tabs, this.more, space, this.copy, this.fold);
     this.element = h("section.fxi-panel.fxi-column.fxi-tables", { "aria-label": "Tables" }, head, this.body);
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
-    this.stopResize = onResize(head, () => this.makeRoom());
+    this.stopResize = onResize(head, this.makeRoom);
   }
 
   dispose(): void {
@@ -119,7 +120,7 @@ export class TablesPanel {
   }
 
   /** Keeps the tabs on one line: those for which there is no room are in a menu. */
-  private makeRoom(): void {
+  private readonly makeRoom = beforePaint(() => {
     const tabs = [...this.tabs.children] as HTMLElement[];
     for (const tab of tabs) tab.hidden = false;
     this.more.hidden = true;
@@ -140,7 +141,7 @@ export class TablesPanel {
         }),
       ),
     ]);
-  }
+  });
 
   show(tables: Tables): void {
     this.tables = tables;

@@ -195,16 +195,17 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
             self.send({"type": "answer", "request": self._unanswered, "failed": True})
             self._unanswered = None
         if self._shown_status["busy"]:
-            self._show_busy(None)
+            self._shown_status = self._shown_status | {"busy": None}
         self.send({"type": "done"})
 
     @contextlib.contextmanager
-    def _busy(self, words: str) -> Iterator[None]:
+    def _busy(self, words: str, *, keeps_error: bool = False) -> Iterator[None]:
         try:
-            self._show_busy(words)
+            error = self._shown_status["error"] if keeps_error else None
+            self._shown_status = {"busy": {"text": words, "step": 0}, "error": error}
             yield
         finally:
-            self._show_busy(None)
+            self._shown_status = self._shown_status | {"busy": None}
 
     @contextlib.contextmanager
     def _reporting(self, doing: str) -> Iterator[None]:
@@ -221,10 +222,6 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         text = error if isinstance(error, str) else describe_error(error)
         shown = {"number": self._number_of_errors, "title": title, "text": text}
         self._shown_status = self._shown_status | {"error": shown}
-
-    def _show_busy(self, words: str | None) -> None:
-        error = None if words else self._shown_status["error"]
-        self._shown_status = {"busy": {"text": words, "step": 0} if words else None, "error": error}
 
     def _show_step(self, words: str, step: int) -> None:
         if self._shown_status["busy"]:

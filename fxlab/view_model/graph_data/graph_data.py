@@ -6,26 +6,27 @@ common are written once. The data grow with the number of nodes, not with that o
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from torch import fx
+from torch import fx, nn
 
 from fxlab.base.garbage import making_what_stays, without_collecting
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
 from fxlab.drawing.hierarchy.columns import HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering import box, palette
+from fxlab.drawing.rendering.describe import module_text
 from fxlab.drawing.rendering.dot import outline
 from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
 from fxlab.graphs.matching import Provenance
-from fxlab.operators.node_info import result_text
+from fxlab.operators.node_info import parameter_count, result_text
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.facts import Codes, Facts, Looks, Table
@@ -64,6 +65,8 @@ class _Written:
     tree: int = 0
     missing: list[tuple[int, Group]] = field(default_factory=list)
     """Numbers of the trees that stand for groups that follow."""
+    leaves: dict[str, int] = field(default_factory=dict)
+    """The numbers of leaves by the names of their nodes."""
 
     @cached_property
     def overview(self) -> View:
@@ -292,6 +295,9 @@ class _TreeWriter:
         self._number = number
         self._nodes = data._of(number).nodes
         self._plain = data._plain.setdefault(number, {})
+        self._leaves = data._of(number).leaves
+        last = max((each for each in data._written if each < number), default=-1)
+        self._before, self._plain_before = data._written.get(last), data._plain.get(last, {})
         self.missing: list[tuple[int, Group]] = []
 
     def group(self, group: Group, opened: frozenset[str] | None = None) -> int:
@@ -316,9 +322,7 @@ class _TreeWriter:
             self.missing.append((number, group))
             return number
         written["children"] = [
-            self.group(child, opened)
-            if isinstance(child, Group)
-            else (self._leaf(child), self._leaf_look(child))
+            self.group(child, opened) if isinstance(child, Group) else self._leaf(child)
             for child in group.children
         ]
         return self._data._trees.number(written)
@@ -332,9 +336,19 @@ class _TreeWriter:
             else:
                 yield self._leaf_look(child)
 
-    def _leaf(self, leaf: Leaf) -> int:
+    def _leaf(self, leaf: Leaf) -> tuple[int, int]:
+        """Return the numbers of a leaf and its look, of the graph before if it is as there."""
+        name, id, before = leaf.name, leaf.id, self._before
+        if before is not None and name in before.leaves and id in self._plain_before:
+            position = before.hierarchy.position_of[name]
+            other = before.hierarchy.leaves[position]
+            is_marked = any(map(self._marks.get, leaf.names))
+            if not is_marked and _are_alike(leaf, self._data._of(self._number), other, before):
+                self._leaves[name], self._plain[id] = before.leaves[name], self._plain_before[id]
+                return self._leaves[name], self._plain[id][0]
         facts = [self._data._facts.number(self._nodes[name], self._hierarchy.modules) for name in leaf.names]
-        return self._data._leaves.number((leaf.id, *facts))
+        self._leaves[name] = self._data._leaves.number((id, *facts))
+        return self._leaves[name], self._leaf_look(leaf)
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
         """Return the looks of a group, closed and opened."""
@@ -360,6 +374,31 @@ class _TreeWriter:
             return number, number
         opened = box.make_box(item, self._hierarchy, self._marks, self._index, opened=True)
         return looks.number(closed), looks.number(_look(opened))
+
+
+def _are_alike(leaf: Leaf, of: _Written, other: Leaf, before: _Written) -> bool:
+    """Tell whether nothing that is written of a leaf differs from what is written of it in another graph.
+
+    Copies of a graph share the values of ``node.meta``; their modules are copies as well.
+    """
+    if of.hierarchy.columns or before.hierarchy.columns or leaf[4:] != other[4:] or leaf.path != other.path:
+        return False
+    for name in leaf.names:
+        node, was = of.nodes[name], before.nodes[name]
+        if node.meta.keys() != was.meta.keys() or any(v is not was.meta[key] for key, v in node.meta.items()):
+            return False
+        if _words_of(node, of.hierarchy.modules) != _words_of(was, before.hierarchy.modules):
+            return False
+    return True
+
+
+def _words_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[object, ...]:
+    """Return all but ``node.meta`` that is written of a node."""
+    read = [(each.op, each.target, each.meta.get("desc")) for each in node.all_input_nodes]
+    called = modules.get(str(node.target)) if node.op == "call_module" else None
+    module = (type(called), module_text(called)) if called is not None else None
+    arguments = repr((node.args, node.kwargs))
+    return node.op, node.target, arguments, read, module, parameter_count(node, modules)
 
 
 def _look(made: box.Box) -> Look:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from drawing_models import bert_session
 from received import Received
 from torch import fx, nn
@@ -16,6 +17,7 @@ from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
 from fxlab.graphs.matching import Provenance
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.overlays import from_table
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import GraphData, graph_data
@@ -253,3 +255,60 @@ def test_a_graph_that_is_let_go_of_keeps_its_number(session: Session) -> None:
             ask(gone)
     assert add(data, session, 2) == 2
     assert Received(data.take()).names(2) == names(session.graph_module)
+
+
+class _Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 4), nn.ReLU()
+        self.shift = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.act(self.linear(x * 2.0)) + self.shift - y
+
+
+def _node(gm: fx.GraphModule, name: str) -> fx.Node:
+    return next(node for node in gm.graph.nodes if node.name == name)
+
+
+_CHANGES = {
+    "a constant": lambda gm: _node(gm, "mul").update_arg(1, 3.0),
+    "an input": lambda gm: _node(gm, "sub").update_arg(1, _node(gm, "x")),
+    "a keyword": lambda gm: setattr(_node(gm, "mul"), "kwargs", {"out": None}),
+    "a function": lambda gm: setattr(_node(gm, "add"), "target", torch.maximum),
+    "a result": lambda gm: _node(gm, "mul").meta.update(val=torch.empty(2, 4, 1, device="meta")),
+    "a place": lambda gm: _node(gm, "sub").meta.update(nn_module_stack={"a.b": ("a.b", nn.Linear)}),
+    "a mark": lambda gm: _node(gm, "linear").meta.update(transformations={"x"}),
+    "a module's class": lambda gm: setattr(gm, "act", nn.GELU()),
+    "a module's sizes": lambda gm: setattr(gm, "linear", nn.Linear(4, 9)),
+    "a parameter": lambda gm: setattr(gm, "shift", nn.Parameter(torch.ones(2, 9))),
+    "which parameter is read": lambda gm: setattr(_node(gm, "shift"), "target", "linear.bias"),
+    "nothing": lambda gm: None,
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
+def test_what_is_written_of_a_graph_is_the_same_behind_one_that_it_was_copied_from(change: Any) -> None:
+    traced = fx.symbolic_trace(_Small())
+    copied = share_tensors_copy(traced)
+    change(copied)
+
+    def written(*graphs: fx.GraphModule) -> list[Any]:
+        data = GraphData()
+        for graph in graphs:
+            number = data.add(ShownGraph.alone(graph, ("x",)), {"title": "model"})
+        page = Received(json.loads(json.dumps(data.take())))
+        texts = page.tables["texts"]
+        facts = [
+            [
+                [texts[one] for one in ([part] if type(part) is int else part)]
+                for part in (*row[:7], *row[8:10])
+            ]
+            + [row[7], row[10], texts[row[11]]]
+            for leaf, _ in page._children(page.tables["graphs"][number]["tree"])
+            for row in (page.tables["facts"][one] for one in page.tables["leaves"][leaf][1:])
+        ]
+        looks = [(names, look | {"like": None}) for names, look in page.leaves(number)]
+        return [looks, page.names(number), facts]
+
+    assert written(traced, copied) == written(copied)

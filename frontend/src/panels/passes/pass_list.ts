@@ -4,6 +4,7 @@
  */
 
 import {
+  beforePaint,
   fill,
   focusedIn,
   focusOn,
@@ -67,7 +68,7 @@ export class PassList {
     this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
-    this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
+    this.drawn = beforePaint(rove(this.list, OF_CARDS, ".fxi-card-name"));
     this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
       h("header.fxi-panel-head.fxi-strip", [
         h("h2", "Passes"),
