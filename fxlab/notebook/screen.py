@@ -173,7 +173,7 @@ class Screen(PageWidget):
 
     def _refresh(self) -> None:
         """Send everything as it is now, the parts that a person looks at first before the others."""
-        self._show_step("Drawing the graph", 1)
+        self._show_step("Drawing the graph")
         # The session looks for changes of the original once, and not at each question.
         with self._session._internals.held():
             self._forget()
@@ -328,7 +328,7 @@ class Screen(PageWidget):
                 self._check_graph(in_slices=True)
             return False
         if self._owes_outputs:
-            with self._busy("Comparing outputs with the original", keeps_error=True):
+            with self._busy("Comparing outputs with the original", background=True):
                 self._compare_outputs()
             return False
         until = time.monotonic() + _LOOKS_FOR_S

@@ -585,7 +585,8 @@ class StagesKnown(TypedDict):
 
 class Busy(TypedDict):
     text: str
-    step: int
+    background: bool
+    """Whether passes can be switched meanwhile."""
 
 
 class StatusError(TypedDict):

@@ -456,10 +456,9 @@ export class App {
 
   private showStatus(status: State["status"]): void {
     this.busy.show(status?.busy ?? null);
-    this.passes.setBusy(status?.busy != null);
-    this.preview.setBusy(status?.busy != null);
-    this.bench.setBusy(status?.busy != null);
-    this.element.classList.toggle("fxi-is-busy", status?.busy != null);
+    const isBusy = status?.busy != null && !status.busy.background;
+    for (const part of [this.passes, this.preview, this.bench]) part.setBusy(isBusy);
+    this.element.classList.toggle("fxi-is-busy", isBusy);
     this.banner.show(status?.error ?? null);
     if (status?.error) this.selection.settle();
   }

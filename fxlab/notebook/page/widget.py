@@ -199,10 +199,10 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         self.send({"type": "done"})
 
     @contextlib.contextmanager
-    def _busy(self, words: str, *, keeps_error: bool = False) -> Iterator[None]:
+    def _busy(self, words: str, *, background: bool = False) -> Iterator[None]:
         try:
-            error = self._shown_status["error"] if keeps_error else None
-            self._shown_status = {"busy": {"text": words, "step": 0}, "error": error}
+            error = self._shown_status["error"] if background else None
+            self._shown_status = {"busy": {"text": words, "background": background}, "error": error}
             yield
         finally:
             self._shown_status = self._shown_status | {"busy": None}
@@ -223,6 +223,6 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         shown = {"number": self._number_of_errors, "title": title, "text": text}
         self._shown_status = self._shown_status | {"error": shown}
 
-    def _show_step(self, words: str, step: int) -> None:
-        if self._shown_status["busy"]:
-            self._shown_status = self._shown_status | {"busy": {"text": words, "step": step}}
+    def _show_step(self, words: str) -> None:
+        if busy := self._shown_status["busy"]:
+            self._shown_status = self._shown_status | {"busy": busy | {"text": words}}

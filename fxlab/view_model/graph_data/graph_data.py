@@ -6,13 +6,13 @@ common are written once. The data grow with the number of nodes, not with that o
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from torch import fx, nn
+from torch import fx
 
 from fxlab.base.garbage import making_what_stays, without_collecting
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
@@ -296,7 +296,11 @@ class _TreeWriter:
         self._nodes = data._of(number).nodes
         self._plain = data._plain.setdefault(number, {})
         self._leaves = data._of(number).leaves
-        last = max((each for each in data._written if each < number), default=-1)
+        # Columns of a step are told by more than what is written of a node.
+        plain = [
+            n for n, other in data._written.items() if not (hierarchy.columns or other.hierarchy.columns)
+        ]
+        last = max((n for n in plain if n < number), default=-1)
         self._before, self._plain_before = data._written.get(last), data._plain.get(last, {})
         self.missing: list[tuple[int, Group]] = []
 
@@ -338,16 +342,15 @@ class _TreeWriter:
 
     def _leaf(self, leaf: Leaf) -> tuple[int, int]:
         """Return the numbers of a leaf and its look, of the graph before if it is as there."""
-        name, id, before = leaf.name, leaf.id, self._before
-        if before is not None and name in before.leaves and id in self._plain_before:
-            position = before.hierarchy.position_of[name]
-            other = before.hierarchy.leaves[position]
-            is_marked = any(map(self._marks.get, leaf.names))
-            if not is_marked and _are_alike(leaf, self._data._of(self._number), other, before):
-                self._leaves[name], self._plain[id] = before.leaves[name], self._plain_before[id]
-                return self._leaves[name], self._plain[id][0]
+        name, before = leaf.name, self._before
+        if before and name in before.leaves and not any(map(self._marks.get, leaf.names)):
+            other = before.hierarchy.leaves[before.hierarchy.position_of[name]]
+            look = self._plain_before.get(leaf.id)
+            if look and _written_of(leaf, self._data._of(self._number)) == _written_of(other, before):
+                self._leaves[name], self._plain[leaf.id] = before.leaves[name], look
+                return self._leaves[name], look[0]
         facts = [self._data._facts.number(self._nodes[name], self._hierarchy.modules) for name in leaf.names]
-        self._leaves[name] = self._data._leaves.number((id, *facts))
+        self._leaves[name] = self._data._leaves.number((leaf.id, *facts))
         return self._leaves[name], self._leaf_look(leaf)
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
@@ -376,29 +379,17 @@ class _TreeWriter:
         return looks.number(closed), looks.number(_look(opened))
 
 
-def _are_alike(leaf: Leaf, of: _Written, other: Leaf, before: _Written) -> bool:
-    """Tell whether nothing that is written of a leaf differs from what is written of it in another graph.
-
-    Copies of a graph share the values of ``node.meta``; their modules are copies as well.
-    """
-    if of.hierarchy.columns or before.hierarchy.columns or leaf[4:] != other[4:] or leaf.path != other.path:
-        return False
-    for name in leaf.names:
-        node, was = of.nodes[name], before.nodes[name]
-        if node.meta.keys() != was.meta.keys() or any(v is not was.meta[key] for key, v in node.meta.items()):
-            return False
-        if _words_of(node, of.hierarchy.modules) != _words_of(was, before.hierarchy.modules):
-            return False
-    return True
-
-
-def _words_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[object, ...]:
-    """Return all but ``node.meta`` that is written of a node."""
-    read = [(each.op, each.target, each.meta.get("desc")) for each in node.all_input_nodes]
-    called = modules.get(str(node.target)) if node.op == "call_module" else None
-    module = (type(called), module_text(called)) if called is not None else None
-    arguments = repr((node.args, node.kwargs))
-    return node.op, node.target, arguments, read, module, parameter_count(node, modules)
+def _written_of(leaf: Leaf, of: _Written) -> list[object]:
+    """Return what a leaf's row and look are made of; copies of a graph share the values of ``node.meta``."""
+    parts: list[object] = [leaf.path, *leaf[4:]]
+    for node in map(of.nodes.__getitem__, leaf.names):
+        modules = of.hierarchy.modules
+        called = modules.get(str(node.target)) if node.op == "call_module" else None
+        module = (type(called), called and module_text(called), parameter_count(node, modules))
+        read = [(each.op, each.target, id(each.meta.get("desc"))) for each in node.all_input_nodes]
+        meta = {key: id(value) for key, value in node.meta.items()}
+        parts += node.op, node.target, repr((node.args, node.kwargs)), read, module, meta
+    return parts
 
 
 def _look(made: box.Box) -> Look:
