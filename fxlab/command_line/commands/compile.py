@@ -203,7 +203,7 @@ def _story(record: CompileRecord) -> list[str]:
     told = [
         event
         for event in record.story().to_dict("records")
-        if event["kind"] not in ("compile", "symbol")
+        if event["kind"] != "compile"
         and not (event["kind"] == "break" and event["place"] in ends)
         and not event["reason"].startswith(NO_OPERATORS)
     ]
