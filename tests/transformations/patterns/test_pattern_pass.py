@@ -43,6 +43,10 @@ def silu(x):
     return F.silu(x)
 
 
+def thrice(x):
+    return (x.bfloat16() + 2) * 3
+
+
 def to_silu(**options):
     return from_pattern(written_silu, silu, name="to-silu", preserves_computation=True, **options)
 
@@ -115,7 +119,7 @@ def test_writes_in_place_are_seen(function, count, kind):
         (lambda m, x: torch.sigmoid(x) * x + torch.sigmoid(x).sum(), written_silu, silu, ""),
         (lambda m, x: (s := torch.sigmoid(x)) * x + s, written_silu, silu, "other-users"),
         (lambda m, x: x + 0.0, lambda x: x + 0.0, lambda x: x, "returned"),
-        (lambda m, x: x.bfloat16() * 3 + 6, lambda x: x.bfloat16() * 3 + 6, lambda x: (x.bfloat16() + 2) * 3, ""),
+        (lambda m, x: x.bfloat16() * 3 + 6, lambda x: x.bfloat16() * 3 + 6, thrice, ""),
         (lambda m, x: (x * 1.0).add_(2) + x, lambda x: x * 1.0, lambda x: x, "written-in-place"),
         (lambda m, x: torch.relu(x) + 1, lambda x: torch.relu(x), lambda x: F.gelu(x), "differs"),
         (lambda m, x: torch.relu(x), lambda x: torch.relu(x), lambda x: torch.cat((x, x)), "result-differs"),
