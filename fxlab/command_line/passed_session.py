@@ -1,4 +1,4 @@
-"""From the options of a command to a session with passes on."""
+"""Make a session with passes on from the options of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the work of ``torch.compile`` inside an unchanged script."""
+"""``compiler.record_compile``: record the work of ``torch.compile`` inside an unchanged script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge the stack of a session, or another model, on a whole data set."""
+"""``fxlab.evaluate``: judge the stack of a session, or another model, on a whole data set."""
 
 import itertools
 from collections.abc import Iterable, Mapping

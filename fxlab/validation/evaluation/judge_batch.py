@@ -1,4 +1,4 @@
-"""One batch: run by both models and judged."""
+"""Judge one batch for ``evaluate``: both models run on it and are compared."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Find where along the graph values begin to differ."""
+"""``fxlab.compare_nodes`` and ``first_divergence``: where along the graph values begin to differ."""
 
 import math
 from dataclasses import dataclass

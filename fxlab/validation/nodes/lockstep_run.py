@@ -1,4 +1,4 @@
-"""Running two graphs in step, each node next to its match in the other graph."""
+"""Run two graphs in step for ``compare_nodes``, each node next to its match in the other graph."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
