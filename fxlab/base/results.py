@@ -1,4 +1,4 @@
-"""Results: a line of text, a table, and plain values."""
+"""The base of public results, such as verdicts: a line of text, a table, and plain values."""
 
 from __future__ import annotations
 
@@ -57,11 +57,6 @@ class Judged(Result):
 def json_values(value: Any) -> Any:
     """Return a value as JSON has it: exact numbers, ``None`` for NaN and infinities, text for the rest."""
     return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
-
-
-def json_text(result: Result) -> str:
-    """Return the plain values of a result as JSON."""
-    return json.dumps(json_values(result.as_dict()), indent=2) + "\n"
 
 
 def _plain(value: Any) -> Any:
