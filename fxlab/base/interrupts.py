@@ -1,5 +1,6 @@
 """Hold Ctrl-C until changes are put back, wherever torch, a model or its surroundings are changed."""
 
+import _thread
 import signal
 import sys
 import threading
@@ -9,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 _T = TypeVar("_T")
+_AGAIN_S = 0.05
 
 
 def _handler() -> Callable[..., Any] | None:
@@ -44,26 +46,35 @@ class InterruptsHeld:
         self._came = True
 
 
+def _interrupt(main: int) -> None:
+    if sys.platform == "win32":
+        _thread.interrupt_main()
+    else:  # which also ends a sleep
+        signal.pthread_kill(main, signal.SIGINT)
+
+
 @contextmanager
 def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Tell whether there was an interrupt, which code in C may have made another exception of.
 
-    One that comes while a context manager, torch's own among them, enters or leaves is noted only: it would
-    leave the mode of torch that this changes neither on nor off.
+    One that comes while a context manager, torch's own among them, enters or leaves comes again when that is
+    done: it would leave the mode of torch that this changes neither on nor off.
     """
     handler = _handler()
     if handler is None:
         yield lambda: False
         return
-    outside = sys._getframe(2)
+    outside, main = sys._getframe(2), threading.get_ident()
     came = False
+    again: list[threading.Timer] = []
 
     def note(number: int, frame: FrameType | None) -> Any:
         nonlocal came
         came = True
         while frame is not None and frame is not outside:
             if frame.f_code.co_name in ("__enter__", "__exit__", "enter_context"):
-                return None
+                again.append(threading.Timer(_AGAIN_S, _interrupt, (main,)))
+                return again[-1].start()
             frame = frame.f_back
         return handler(number, frame)
 
@@ -71,6 +82,8 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: came
     finally:
+        for timer in again:
+            timer.cancel()
         signal.signal(signal.SIGINT, handler)
 
 

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 import fxlab
 import fxlab.base.interrupts
-from fxlab.base.interrupts import InterruptsHeld
+from fxlab.base.interrupts import InterruptsHeld, interrupts_noted
 from fxlab.values.tensors import same_bits
 
 POINTS = int(os.environ.get("FXLAB_INTERRUPTS", "12"))
@@ -242,3 +243,29 @@ def test_an_interrupt_in_a_hold_inside_another_waits_for_that():
     assert signal.getsignal(signal.SIGINT) is handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("place", ["__enter__", "__exit__"])
+def test_an_interrupt_while_a_context_changes_comes_when_that_is_done(place):
+    done = []
+
+    class Slow:
+        def _change(self, at):
+            if at == place:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.2)
+                done.append(at)
+
+        def __enter__(self):
+            self._change("__enter__")
+
+        def __exit__(self, *error):
+            self._change("__exit__")
+
+    with pytest.raises(KeyboardInterrupt), interrupts_noted() as interrupted:
+        with Slow():
+            pass
+        time.sleep(5)
+        pytest.fail("the interrupt was lost")
+    assert done == [place]
+    assert interrupted()
