@@ -228,7 +228,9 @@ class Recording:
         """Map a value, and the tensors and numbers inside, to a node."""
         if isinstance(value, torch.Tensor):
             self.nodes[value] = (node, path) if path else node
-            for dim, size in enumerate(value.shape):
+            with torch._C.DisableTorchFunction():  # which is what takes time
+                sizes = value.shape
+            for dim, size in enumerate(sizes):
                 self._check_complexity(size)
                 if new := self._new_symbols(size):
                     self.symbols.update(dict.fromkeys(new, (self.node_of(value), dim)))

@@ -23,7 +23,6 @@ from fxlab.tracing.torch_private import (
     FakeTensor,
     StatelessSymbolicContext,
     config,
-    in_kernel_invocation_manager,
 )
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
@@ -121,8 +120,7 @@ class FakeInputs:
                 raise Obstacle.NESTED_TENSOR()
             if isinstance(tensor, FakeTensor):
                 # As tensor.detach(), which works out symbolic strides again and takes 200 times as long.
-                with in_kernel_invocation_manager(self.mode):
-                    return FakeTensor(self.mode, tensor.data, tensor.fake_device)
+                return self.mode.of(tensor, tensor.fake_device)
             if tensor.layout is not torch.strided:
                 return self.mode.from_tensor(tensor.detach(), static_shapes=True)
             with self.mode:

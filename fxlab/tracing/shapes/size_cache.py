@@ -75,7 +75,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
 
     ``work``: counts the computations that are not remembered.
     """
-    if not _can_remember(sizes):
+    if not can_remember(sizes):
         yield
         return
     known: dict[Any, Any] = {}
@@ -110,7 +110,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
         yield
 
 
-def _can_remember(sizes: ShapeEnv) -> bool:
+def can_remember(sizes: ShapeEnv) -> bool:
     """Tell whether this torch has the parts that are read here; nothing is remembered otherwise."""
     parts = getattr(SymNode.__init__, "__code__", _remainder.__code__).co_names
     return (

@@ -1,6 +1,6 @@
 """Results of common calls on contiguous tensors, which torch makes as well, by way of many questions.
 
-For each activation, sum, norm or view torch asks dozens of questions about symbolic sizes. Here the result
+For each activation, norm or view torch asks dozens of questions about symbolic sizes. Here the result
 has the shape, strides and gradient that torch documents, or torch is left to make the call.
 """
 
@@ -14,7 +14,7 @@ import sympy
 import torch
 from torch import nn
 
-from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import FakeTensor
 
@@ -36,21 +36,6 @@ def _written(input: torch.Tensor) -> torch.Tensor | None:
     return input
 
 
-def _softmax(input: torch.Tensor, dim: Any = None, *options: Any, **named: Any) -> torch.Tensor | None:
-    named.pop("_stacklevel", None)
-    if options or any(option is not None for option in named.values()) or not _are_dense(input):
-        return None
-    return made(input.shape, input) if dim in range(-input.dim(), input.dim()) else None
-
-
-def _dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor | None:
-    """Dropout that is off gives its input, after torch has asked how many elements that has."""
-    is_off = not training and not inplace and isinstance(p, int | float) and 0 <= p <= 1
-    return input if is_off and type(input) is FakeTensor else None
-
-
 def _layer_norm(
     input: torch.Tensor,
     normalized_shape: Any,
@@ -68,23 +53,6 @@ def _layer_norm(
     if not all(are_equal(rows, sizes) for sizes in (normalized_shape, *(tensor.shape for tensor in state))):
         return None
     return made(input.shape, input, *state)
-
-
-def _of_two(input: Any, other: Any, **options: Any) -> torch.Tensor | None:
-    """Sums and products with a number, or of two tensors one of which has the shape of the result."""
-    if options:
-        return None
-    if type(other) in (int, float):
-        return made(input.shape, input) if _are_dense(input) else None
-    if not _are_dense(input, other):
-        return None
-    larger, smaller = (input, other) if input.dim() >= other.dim() else (other, input)
-    return made(larger.shape, input, other) if spreads_over(smaller.shape, larger.shape) else None
-
-
-def _contiguous(input: torch.Tensor, **options: Any) -> torch.Tensor | None:
-    is_copied = not options and are_plain(input) and _is_computed(input) and not input.is_contiguous()
-    return made(input.shape, input) if is_copied else None
 
 
 def _reshape(input: torch.Tensor, *shape: Any, **named: Any) -> torch.Tensor | None:
@@ -147,13 +115,9 @@ _ACTIVATIONS: tuple[Any, ...] = (
 )
 DENSE_RESULTS: dict[Any, Callable[..., torch.Tensor | None]] = {
     **dict.fromkeys(_ACTIVATIONS, _activation),
-    **dict.fromkeys((torch.add, torch.mul, torch.Tensor.add, torch.Tensor.mul), _of_two),
-    **dict.fromkeys((nn.functional.softmax, torch.softmax, torch.Tensor.softmax), _softmax),
     **dict.fromkeys((torch.reshape, torch.Tensor.reshape, torch.Tensor.view), _reshape),
     **dict.fromkeys((torch.Tensor.reshape_as, torch.Tensor.view_as), _reshape_as),
     **dict.fromkeys((torch.flatten, torch.Tensor.flatten), _flatten),
-    torch.Tensor.contiguous: _contiguous,
-    nn.functional.dropout: _dropout,
     nn.functional.layer_norm: _layer_norm,
 }
 """Makes the result of a call where no data comes along, or gives ``None``."""

@@ -1,6 +1,6 @@
 """Calls on fake tensors whose results are made here.
 
-Some torch cannot make there as it makes them elsewhere. The products, convolutions and batch norms, which a
+Some torch cannot make there as it makes them elsewhere. Linear layers, convolutions and batch norms, which a
 model spends most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen
 questions about symbolic sizes: made in one step, a transformer is traced in half the time.
 """
@@ -132,14 +132,6 @@ def _linear(
     ):
         return None
     return made((*input.shape[:-1], outputs), *given)
-
-
-def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
-    if not are_plain(input, other) or not input.dim() == other.dim() > 2:
-        return None
-    if not are_equal((*input.shape[:-2], input.shape[-1]), (*other.shape[:-2], other.shape[-2])):
-        return None
-    return made((*input.shape[:-1], other.shape[-1]), input, other)
 
 
 def _scaled_dot_product_attention(
@@ -289,9 +281,6 @@ _MAKERS: dict[Any, Callable[..., Any]] = {
     torch.conv1d: _conv,
     torch.conv2d: _conv,
     torch.conv3d: _conv,
-    torch.matmul: _matmul,
-    torch.Tensor.matmul: _matmul,
-    torch.Tensor.__matmul__: _matmul,
     nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
     torch._pack_padded_sequence: pack_padded,
     torch._pad_packed_sequence: pad_packed,

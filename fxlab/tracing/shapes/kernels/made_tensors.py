@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd import Function
 
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
@@ -20,20 +19,17 @@ from fxlab.tracing.torch_private import FakeTensor, in_kernel_invocation_manager
 def made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
     """Return a contiguous tensor as a call on others gives it, of the dtype and device of the first."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-        result: torch.Tensor = _Computed.apply(shape, *given)  # type: ignore[no-untyped-call]
-        return result
+        return computed_from(_empty(shape, given[0]), *given)
     return _empty(shape, given[0])
 
 
-class _Computed(Function):
-    """Makes a tensor of a shape that has a gradient and may be written to, as the result of a call has."""
-
-    @staticmethod
-    def forward(ctx: Any, shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
-        return _empty(shape, given[0])
+def computed_from(result: FakeTensor, *given: torch.Tensor) -> torch.Tensor:
+    """Return a new tensor that has a gradient and may be written to, as a call on others gives it."""
+    followed = next(tensor for tensor in given if tensor.requires_grad)
+    return result.fake_mode.given_by(torch.ops.aten.clone.default, followed, result)
 
 
-def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
+def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> FakeTensor:
     """Return a new tensor, which copies torch's findings about the first one of its shape.
 
     To count the elements and to find whether they are contiguous takes some thirty questions about symbolic
@@ -45,10 +41,10 @@ def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
     if not isinstance(mode, FakeMode) or not mode.shares_storages:
         return like.new_empty(shape)
     key = like.dtype, *map(expression_of, shape)
-    with in_kernel_invocation_manager(mode):
-        if key not in mode.of_shape:
+    if key not in mode.of_shape:
+        with in_kernel_invocation_manager(mode):
             mode.of_shape[key] = torch.empty(shape, dtype=like.dtype, device="meta")
-        return FakeTensor(mode, mode.of_shape[key].data, device)
+    return mode.of(mode.of_shape[key], device)
 
 
 def are_contiguous(*tensors: torch.Tensor) -> bool:

@@ -19,19 +19,7 @@ CALLS = {
     "leaky relu": lambda x: F.leaky_relu(x, 0.1),
     "silu": F.silu,
     "sigmoid": lambda x: x.sigmoid(),
-    "softmax": lambda x: F.softmax(x, dim=-1),
-    "softmax in another dtype": lambda x: x.softmax(1, dtype=torch.float64),
     "layer norm": lambda x: F.layer_norm(x.flatten(1)[:, :6], (6,)),
-    "dropout that is off": lambda x: F.dropout(x, 0.5, training=False),
-    "dropout of a part": lambda x: F.dropout(x[:, 0], 0.5, training=False),
-    "sum with a number": lambda x: x + 2,
-    "sum with rows": lambda x: x + x[:, :1, :1].contiguous(),
-    "sum with a smaller one": lambda x: x + torch.ones(1, 1),
-    "sum of two smaller ones": lambda x: x[:1, :, :1].contiguous() + x[:, :1].contiguous(),
-    "sum with weight": lambda x: torch.add(x, x, alpha=2),
-    "product": lambda x: x * x,
-    "product with another dtype": lambda x: x * x.double(),
-    "contiguous": lambda x: x.contiguous(),
     "flatten": lambda x: x.flatten(1),
     "flatten the front": lambda x: torch.flatten(x, 0, 1),
     "flatten nothing": lambda x: x.flatten(1, 1),
@@ -73,8 +61,7 @@ def test_shapes_strides_and_dtypes_are_those_of_torch(name, layout):
 def test_no_question_is_asked_about_sizes(monkeypatch):
     class Block(nn.Module):
         def forward(self, x):
-            y = F.layer_norm(F.silu(x.flatten(0, 1).reshape(x.shape)) + x, (8,))
-            return F.dropout(y.softmax(-1) * y, 0.1, training=False)
+            return F.layer_norm(F.silu(x.flatten(0, 1).reshape(x.shape)) + x, (8,))
 
     def conditions():
         graph = symbolic_trace(Block(), torch.randn(2, 5, 8)).graph
