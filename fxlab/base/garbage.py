@@ -1,4 +1,4 @@
-"""Spare the cyclic garbage collector searches that find nothing."""
+"""Pause the cyclic garbage collector where many lasting objects are made, as in tracing and drawing."""
 
 import gc
 from collections.abc import Iterator

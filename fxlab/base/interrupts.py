@@ -1,4 +1,4 @@
-"""Ctrl-C that waits until changes are put back."""
+"""Hold Ctrl-C until changes are put back, wherever torch, a model or its surroundings are changed."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Results: a line of text, a table, and plain values."""
+"""The base of public results, such as verdicts: a line of text, a table, and plain values."""
 
 from __future__ import annotations
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -51,6 +55,21 @@ def visible(text: str) -> str:
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Of terminals, and those that turn the direction of text round; not line ends and tabs."""
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show warnings in words, except for those of libraries about their own future."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show
+        warnings.simplefilter("default")
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", category)
+        yield
+
+
+def _show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    print(visible(f"warning: {message}"), file=sys.stderr)
 
 
 def _flat(table: pd.DataFrame) -> pd.DataFrame:

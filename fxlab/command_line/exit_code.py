@@ -1,4 +1,4 @@
-"""Exit codes of the command."""
+"""Exit codes that the commands of ``fxlab`` return."""
 
 from __future__ import annotations
 

@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 from fxlab._version import __version__
 from fxlab.base.author_frames import placed_words
 from fxlab.base.checks import file_to_write
-from fxlab.command_line.answer import Answer, visible
+from fxlab.command_line.answer import Answer, plain_warnings, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
-from fxlab.command_line.progress import plain_warnings
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # A script that is run hears its warnings as it does without fxlab.
         is_script = options.command == "compile"
-        with nullcontext() if is_script else plain_warnings(verbose=options.verbose):
+        with nullcontext() if is_script else plain_warnings():
             answer, code = _command(options.command)(options)
         _write(answer, options)
         return code
@@ -217,8 +216,6 @@ def command_parser() -> argparse.ArgumentParser:
     check = command("check", words)
     words = "what `session.save` or `fxlab report --save` wrote; --passes then gives its passes in code"
     check.add_argument("--session", metavar="FILE", help=words)
-    words = "a list of batches, written by torch.save, to judge it on; one batch if left out"
-    check.add_argument("--data", metavar="FILE", help=words)
     words = "fail also if graph, parameters or versions are not as saved"
     check.add_argument("--strict", action="store_true", help=words)
     check.add_argument("-o", "--output", **page)
@@ -283,9 +280,6 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
     words = "print JSON: facts by name, and each table as a list of rows, in a fixed order"
     parser.add_argument("--json", action="store_true", help=words)
     parser.add_argument("--top", type=_positive, metavar="N", help="print at most so many rows of a table")
-    parser.add_argument(
-        "--verbose", action="store_true", help="a line for each step, and what other libraries warn of"
-    )
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     parser.set_defaults(known_options=parser._option_string_actions)
     return parser

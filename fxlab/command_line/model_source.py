@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,18 +134,6 @@ def given_inputs(
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
 
 
-def given_batches(path: Path, device: torch.device) -> Any:
-    """Read the batches that ``--data`` names: a list; in code also a ``DataLoader`` or a data set."""
-    import torch
-
-    from fxlab.models.running.running import batches_of
-
-    batches = batches_of(given_inputs(path, device, "--data"))
-    if isinstance(batches, Mapping | str | torch.Tensor) or not isinstance(batches, Iterable):
-        raise CommandError(f"--data {path}: expected a list of batches, got a {type(batches).__name__}.")
-    return batches
-
-
 def _of_python(options: argparse.Namespace) -> Source:
     import torch
 
@@ -221,9 +209,8 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
             f"{options.model}: a configuration, or the name of a model, needs {error.name}. Install it with: "
             "pip install 'fxlab[transformers]'"
         ) from error
-    if not options.verbose:
-        transformers.utils.logging.set_verbosity_error()
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    transformers.utils.logging.set_verbosity_error()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if not sys.stderr.isatty():
         # A bar that is not on a terminal fills a log with lines.
         transformers.utils.logging.disable_progress_bar()

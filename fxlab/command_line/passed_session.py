@@ -1,4 +1,4 @@
-"""From the options of a command to a session with passes on."""
+"""Make a session with passes on from the options of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.model_source import Source, given_inputs, loaded
-from fxlab.command_line.progress import Progress
 from fxlab.front_desk.named_models import is_named_in_code, made_in_code
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import Transformation, offered
@@ -73,16 +72,14 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
 
 
 def session_with_passes(
-    options: argparse.Namespace, progress: Progress, chosen: tuple[list[Transformation], list[str]]
+    options: argparse.Namespace, chosen: tuple[list[Transformation], list[str]]
 ) -> tuple[Session, Source]:
     """Load and trace the model of a command, and apply the passes."""
-    with progress.step("load"):
-        source = loaded(options)
+    source = loaded(options)
     passes, names = chosen
-    with progress.step("trace"):
-        session = Session(*traced(source, options), passes=passes)
+    session = Session(*traced(source, options), passes=passes)
     for name in names:
-        with progress.step(name), ends_with(ExitCode.PASS_FAILED, TransformationError):
+        with ends_with(ExitCode.PASS_FAILED, TransformationError):
             session.apply(name)
     return session, source
 

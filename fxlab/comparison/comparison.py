@@ -452,7 +452,7 @@ def _errors(side: Side) -> dict[Node, float]:
     noted = Noted()
     visit_values(side.module, side.inputs, noted)
     return {
-        node: max(values[path].moved_by(exact[path]) for path in values if path in exact)
+        node: max(values[path].moved_by(exact[path]) for path in both)
         for node, values in noted.values.items()
-        if (exact := side.values.get(node)) is not None and not values.keys().isdisjoint(exact)
+        if (both := values.keys() & (exact := side.values.get(node, {})))
     }

@@ -1,4 +1,4 @@
-"""Modules of one model as those of another, and whether they give the same."""
+"""Pair the modules of two models for ``compare``, and tell whether they compute the same."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

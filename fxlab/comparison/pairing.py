@@ -1,4 +1,4 @@
-"""Two models of any form as graphs that run on inputs of their own."""
+"""Prepare two models of any form for ``compare``: graphs that run on inputs of their own."""
 
 import inspect
 from collections.abc import Collection, Mapping

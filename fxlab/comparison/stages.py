@@ -1,4 +1,4 @@
-"""Two models of any origin as the stages of one session."""
+"""Two compared models as the stages of one session, so that one screen shows both."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""Parameters and buffers of one model as those of another, under any name and in any form."""
+"""Find the weights of one model in another for ``compare``, under any name and in any form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch import nn
 
 from fxlab.models.state.module_tensors import place_of
 from fxlab.models.state.tensor_state import named_tensors
-from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, row_digests, unit_of
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
@@ -75,7 +74,7 @@ class _Tensor:
     @property
     def values(self) -> torch.Tensor:
         """The numbers in float64: complex ones, and integers that it would round, are two along a new dim."""
-        numbers = real_numbers(numbers_of(self.tensor).detach()).cpu()
+        numbers = real_numbers(self.tensor.detach()).cpu()
         values = numbers.to(torch.float64)
         if numbers.dtype in (torch.int64, torch.uint64) and bool((values.abs() >= 2.0**53).any()):
             bits = numbers.view(torch.int64)
@@ -107,7 +106,7 @@ class _Tensor:
         if self.tensor.shape != other.tensor.shape:
             return False
         if self.tensor.dtype == other.tensor.dtype:  # there is no need to widen them
-            ours, theirs = (real_numbers(numbers_of(each.tensor).detach()).cpu() for each in (self, other))
+            ours, theirs = (real_numbers(each.tensor.detach()).cpu() for each in (self, other))
             # NaN is not equal to itself, but its bits are.
             return torch.equal(ours, theirs) or torch.equal(bits_of(ours), bits_of(theirs))
         return torch.equal(self.values, other.values)

@@ -1,4 +1,4 @@
-"""The weights of two models, as a table."""
+"""``fxlab.compare_weights``: the weights of two models, or of files, as a table."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from fxlab.tracing.dynamo.model_graph import LiftedGraph
 from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference
-from fxlab.values.tensors import address, same_bits, version_of
+from fxlab.values.tensors import address, version_of
 
 
 class Switched(SessionLike, Protocol):
@@ -112,7 +112,6 @@ class _Backend:
         """Held while a graph is changed."""
         self._model = weakref.ref(session.model)
         self._graphs = 0
-        self._made: dict[tuple[str, str], weakref.ref[torch.Tensor]] = {}
         count_fused_steps()
         self.take(session)
         session.on_change(self.take)
@@ -144,19 +143,6 @@ class _Backend:
     def warn(self, message: str) -> None:
         """Say that passes are left off."""
         warnings.warn(f"as_backend: {message}", RuntimeWarning, stacklevel=2)
-
-    def share(self, module: GraphModule, own: set[int]) -> bool:
-        """Share equal tensors that passes made for another graph; return whether there are any."""
-        found = False
-        for path, holder, name, tensor in list(_held(module)):
-            if id(tensor) not in own:
-                found = True
-                known = self._made.get((path, name), lambda: None)()
-                if known is not None and _is_same(known, tensor):
-                    holder[name] = known
-                else:
-                    self._made[path, name] = weakref.ref(tensor)
-        return found
 
 
 class _Graph:
@@ -250,7 +236,7 @@ class _Graph:
         if not self._backend.passes:
             return
         traced = module = self._lifted.with_weights(values)
-        own = {id(tensor) for *_, tensor in _held(traced)}
+        own = set(map(id, _held(traced)))
         trains = self._trains(values)
         for pass_ in self._backend.passes:
             stage = self._stage(module, pass_, own if trains else None)
@@ -259,7 +245,7 @@ class _Graph:
                 self._stages.append((pass_.name, stage))
         if self._stages:
             self._has_effects = any(map(_may_have_effects, module.graph.nodes))
-            self._watch(makes_tensors=self._backend.share(module, own), trains=trains)
+            self._watch(makes_tensors=_makes_tensors(module, own), trains=trains)
             self._changed = runnable(module)
 
     def _stage(
@@ -272,7 +258,7 @@ class _Graph:
         except Exception as error:  # a foreign pass may raise anything
             self._warn(f"{pass_.name}: it raised {_words(error)}")
             return None
-        if trained is not None and any(id(tensor) not in trained for *_, tensor in _held(stage)):
+        if trained is not None and _makes_tensors(stage, trained):
             self._warn(
                 f"{pass_.name}: it computes new weights, which an optimizer would not train; under "
                 "torch.no_grad() it is applied"
@@ -308,16 +294,15 @@ class _Graph:
         return ", ".join(name for name, _ in self._stages)
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, torch.Tensor]]:
-    for path, child in module.named_modules():
+def _held(module: nn.Module) -> Iterator[torch.Tensor]:
+    for child in module.modules():
         for holder in (child._parameters, child._buffers, vars(child)):
-            for name, value in holder.items():
-                if isinstance(value, torch.Tensor):
-                    yield path, holder, name, value
+            yield from (value for value in holder.values() if isinstance(value, torch.Tensor))
 
 
-def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return type(a) is type(b) and a.requires_grad == b.requires_grad and same_bits(a.detach(), b.detach())
+def _makes_tensors(module: nn.Module, known: set[int]) -> bool:
+    """Tell whether a module holds tensors that passes have made."""
+    return any(id(tensor) not in known for tensor in _held(module))
 
 
 def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A drawing for people without the widget."""
+"""``fxlab.draw``: a picture for people without the widget."""
 
 from __future__ import annotations
 

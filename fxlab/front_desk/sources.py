@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import isroutine
 from pathlib import Path
@@ -181,12 +180,8 @@ def traced(
     *,
     dynamic: bool = True,
     leaf_modules: Iterable[Choice] = (),
-    for_cpu: bool = False,
 ) -> tuple[GraphModule, Inputs | None]:
-    """Return the graph of a module and its inputs; one that is not traced yet is traced on them.
-
-    ``for_cpu``: weights on the meta device are going to be on the CPU.
-    """
+    """Return the graph of a module and its inputs; one that is not traced yet is traced on them."""
     if isinstance(module, GraphModule):
         for name, is_given in (("dynamic", dynamic is not True), ("leaf_modules", bool(leaf_modules))):
             if is_given:
@@ -196,12 +191,10 @@ def traced(
         if (given := given_inputs(inputs)) is not None:
             note_inputs(module, *call_arguments(given))
         return module, given
-    from fxlab.tracing.bound_inputs import meta_as_cpu
     from fxlab.tracing.symbolic_trace import traced_with_inputs
 
     given = inputs_or_examples(inputs, module) if inputs is not None or isroutine(module) else None
-    with meta_as_cpu() if for_cpu else nullcontext():
-        return traced_with_inputs(module, given, dynamic=dynamic, leaves=leaf_modules)
+    return traced_with_inputs(module, given, dynamic=dynamic, leaves=leaf_modules)
 
 
 def recorded(module: torch.nn.Module, inputs: Inputs | None) -> UncheckedTrace:

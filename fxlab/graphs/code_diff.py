@@ -1,4 +1,4 @@
-"""The generated Python of two graphs, line by line."""
+"""``fxlab.code_diff``: the generated Python of two graphs, line by line."""
 
 from __future__ import annotations
 

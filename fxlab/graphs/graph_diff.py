@@ -1,4 +1,4 @@
-"""Differences between two graphs, and whether passes have marked them."""
+"""``fxlab.graph_diff``: differences between two graphs, and whether passes have marked them."""
 
 from __future__ import annotations
 

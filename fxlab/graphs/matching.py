@@ -44,12 +44,10 @@ class Matching:
     """Node of the transformed graph -> its origins, if the two are captures of one model in two dialects."""
 
 
-def match_nodes(
-    original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node] | None = None
-) -> Matching:
+def match_nodes(original: GraphModule, transformed: GraphModule) -> Matching:
     """Match the nodes of two graphs.
 
-    Inputs match by their order (or as ``inputs`` says), other nodes by name; two captures of one model by
+    Inputs match by their order, other nodes by name; two captures of one model by
     torch's notes (:func:`lineage`). An erased node matches the one that is read in its stead: if an unchanged
     reader, such as an activation, now reads ``conv`` instead of ``norm``, and ``conv`` has changed, then
     ``conv`` computes the former result of ``norm``, with or without a journal.
@@ -69,10 +67,7 @@ def match_nodes(
     else:
         found = lineage(original, transformed)
         originals = found.pairs | {transformed.graph.output_node(): original.graph.output_node()}
-    if inputs is None:
-        inputs = dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
-    else:
-        originals = {node: other for node, other in originals.items() if node.op != "placeholder"}
+    inputs = dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
     originals |= inputs
     weights = _Weights(original, transformed, inputs)
     alike = {

@@ -1,4 +1,4 @@
-"""Differences between two nodes, apart from their inputs."""
+"""Differences between two nodes, apart from their inputs, for ``graph_diff`` and matching."""
 
 from collections import OrderedDict
 from typing import Any

@@ -1,4 +1,4 @@
-"""All nodes of a graph, as a table that pandas queries."""
+"""``fxlab.nodes``: all nodes of a graph, as a table that pandas queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes that transformations have changed, as a table."""
+"""``rewriting.transformed_nodes``: the nodes that transformations have changed, as a table."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

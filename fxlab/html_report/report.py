@@ -1,4 +1,4 @@
-"""A session as one HTML file that needs neither a kernel nor a network."""
+"""``fxlab.report``: a session as one HTML file that needs neither a kernel nor a network."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Weights of a model in safetensors files, read when they are used."""
+"""Weights of a model in safetensors files, mapped into memory: the system reads them as they are used.
+
+Sessions take models on the meta device with such weights, and tables of weights compare them.
+"""
 
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +18,39 @@ from torch.fx.node import map_aggregate
 
 from fxlab.base.checks import type_error
 from fxlab.base.units import listed
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.graph_module import deep_copy, share_tensors_copy
 from fxlab.models.running.running import generators_kept
 from fxlab.operators.node_info import dtype_name
-from fxlab.values.lazy import LazyTensor, Source, as_parameter, deferred, is_lazy
+from fxlab.values.results_on_disk import WeightFile, on_disk
 
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_IN_ONE_THREAD = "HF_DEACTIVATE_ASYNC_LOAD"
 _FOUR_BITS = "F4"
 """The name that safetensors gives to numbers of four bits."""
 
 
-def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
-    """Return a copy of a graph whose weights are read from files whenever they are used.
+def with_weights(model: nn.Module, path: str | os.PathLike[str]) -> tuple[nn.Module, list[WeightFile]]:
+    """Return a copy of a model, or of a graph, with weights in files, and the files.
 
-    ``model``: the graph's module on the meta device, whose tensors it holds; or the graph itself.
-    ``path``: a folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and its shards, or
-    one such file. Raises TypeError if ``path`` is no path; ValueError if the model already has data; if a
-    file is missing, broken or not of safetensors; or if a weight is missing or has another shape or dtype
-    than the model's.
+    ``model``: a module on the meta device. ``path``: a folder with ``model.safetensors``, or with
+    ``model.safetensors.index.json`` and its shards, or one such file. Raises TypeError if ``path`` is no
+    path; ValueError if the model already has data; if a file is missing, broken or not of safetensors; or if
+    a weight is missing or has another shape or dtype than the model's.
     """
     found = weights_of(model, path)
-    tensors = {id(tensor): found[name] for name, tensor in _named(model).items() if name in found}
-    result = share_tensors_copy(graph_module)
-    for module in result.modules():
-        holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers, vars(module))
-        for holder in holders:
-            for name, value in holder.items():
-                if isinstance(value, torch.Tensor):
-                    holder[name] = tensors.get(id(value), value)
+    memo: dict[int, Any] = {id(tensor): found.get(name, tensor) for name, tensor in _named(model).items()}
+    files = [WeightFile.of(file) for file in _files_at(Path(path))]
+    if not isinstance(model, GraphModule):
+        return deep_copy(model, memo), files
+    result = share_tensors_copy(model, own=lambda tensor: id(tensor) in memo, memo=memo)
     for node in result.graph.nodes:
         node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _off_meta)
     result.recompile()
-    rest = [name for name, tensor in _named(result).items() if tensor.is_meta]
-    if rest:
-        raise ValueError(f"weights: the graph holds tensors that the model does not name: {listed(rest)}.")
-    return result
+    return result, files
 
 
 def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Return lazy tensors of a model on the meta device by name; computed ones are in memory."""
+    """Return weights in files by the names of a model on the meta device; computed ones are in memory."""
     if not isinstance(path, str | os.PathLike):
         raise type_error("weights", "the path of a folder", path)
     held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}
@@ -78,27 +74,6 @@ def _off_meta(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) and value.type == "meta" else value
 
 
-def are_in_files(graph_module: nn.Module) -> bool:
-    """Tell whether weights of a module are read from files."""
-    return any(map(is_lazy, _named(graph_module).values()))
-
-
-def check_in_memory(graph_module: nn.Module) -> None:
-    """Raise a ``ValueError`` if weights of a module are read from files: running it often would take long."""
-    if are_in_files(graph_module):
-        raise ValueError(
-            "The weights of the session are in files, and are read to judge the model. To run it, load it "
-            "(from_pretrained) and make a session of that."
-        )
-
-
-def files_of(graph_module: nn.Module) -> "list[_InFile]":
-    """Return a tensor in each file from which weights of a module are read; ``check`` tells of its file."""
-    lazy = (tensor for tensor in _named(graph_module).values() if isinstance(tensor, LazyTensor))
-    origins = (origin for tensor in lazy for origin in tensor.snapshot().origins())
-    return [*{origin.path: origin for origin in origins if isinstance(origin, _InFile)}.values()]
-
-
 def _named(model: nn.Module) -> dict[str, torch.Tensor]:
     return {
         **dict(model.named_parameters(remove_duplicate=False)),
@@ -108,71 +83,44 @@ def _named(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _like(value: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as a parameter or a plain tensor, like the one that it replaces."""
-    if isinstance(tensor, nn.Parameter):
-        if isinstance(value, LazyTensor):
-            return as_parameter(value, requires_grad=tensor.requires_grad)
-        return nn.Parameter(value.detach(), tensor.requires_grad)
-    return value.detach()
+    value = value.detach()
+    return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
 
 
-@dataclass(frozen=True)
-class _InFile(Source):
-    """A tensor in a file, as the file was when it was found."""
-
-    path: str
-    name: str
-    size: int
-    changed: int
-    """When the file was last written, in nanoseconds."""
-
-    def check(self) -> None:
-        """Raise a ``ValueError`` if the file has changed since."""
-        now = _stat(Path(self.path))
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
-            raise ValueError(f"weights: {self.path} has changed since the session was made. Make a new one.")
-
-    def read(self) -> torch.Tensor:
-        """Read the bytes of this tensor."""
-        self.check()
-        with _opened(Path(self.path)) as file:
-            if file.get_slice(self.name).get_dtype() == _FOUR_BITS:
-                return _of_four_bits(Path(self.path), self.name)
-            tensor: torch.Tensor = file.get_tensor(self.name)
-            return tensor
-
-    def text(self) -> str:
-        """Return the names and the state of the file."""
-        return f"{Path(self.path).name}:{self.name}:{self.size}:{self.changed}"
-
-
-def tensors_at(path: Path) -> dict[str, LazyTensor]:
+def tensors_at(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors in a file of safetensors or in those of a folder, by name; no data is read."""
+    found: dict[str, torch.Tensor] = {}
+    for file, names in _files_at(path).items():
+        found |= (there := _tensors_in(file))
+        if lost := [name for name in names if name not in there]:
+            raise ValueError(f"weights: {file.name} in {path} lacks {listed(lost)}, which {_INDEX} names.")
+    return found
+
+
+def _files_at(path: Path) -> dict[Path, list[str]]:
+    """Return the files of weights at a path, with the names that an index lists for each."""
     if path.is_file():
-        return _tensors_in(path)
+        return {path: []}
     if not path.is_dir():
         raise ValueError(f"weights: {path} is neither a folder nor a file.")
     index = path / _INDEX
     if not index.exists():
         if (path / _ONE).exists():
-            return _tensors_in(path / _ONE)
+            return {path / _ONE: []}
         there = sorted(file.name for file in path.iterdir())
         raise ValueError(
             f"weights: {path} has neither {_ONE} nor {_INDEX}. It has: {listed(there) or 'nothing'}. "
             "Save weights with model.save_pretrained(folder), or safetensors.torch.save_model."
         )
-    shard_of = _weight_map(index)
-    found: dict[str, LazyTensor] = {}
-    for shard in sorted({*shard_of.values()}):
-        if not (path / shard).exists():
-            names = [name for name, file in shard_of.items() if file == shard]
+    shards: dict[Path, list[str]] = {}
+    for name, shard in sorted(_weight_map(index).items(), key=lambda item: item[1]):
+        shards.setdefault(path / shard, []).append(name)
+    for file, names in shards.items():
+        if not file.exists():
             raise ValueError(
-                f"weights: the shard {shard} is missing in {path}. {_INDEX} lists in it {listed(names)}."
+                f"weights: the shard {file.name} is missing in {path}. {_INDEX} lists in it {listed(names)}."
             )
-        found |= _tensors_in(path / shard)
-    if lost := [name for name in shard_of if name not in found]:
-        shards = sorted({shard_of[name] for name in lost})
-        raise ValueError(f"weights: {listed(shards)} in {path} lacks {listed(lost)}, which {_INDEX} names.")
-    return found
+    return shards
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -185,65 +133,38 @@ def _weight_map(index: Path) -> dict[str, str]:
     return {str(name): shard for name, shard in found.items()}
 
 
-def _tensors_in(path: Path) -> dict[str, LazyTensor]:
-    state = _stat(path)
-    with _opened(path) as file:
-        return {
-            name: LazyTensor(
-                _InFile(str(path.absolute()), name, state.st_size, state.st_mtime_ns), _on_meta(file, name)
-            )
-            for name in file.keys()  # noqa: SIM118 - the handle is no mapping
-        }
-
-
-def _on_meta(file: Any, name: str) -> torch.Tensor:
-    """Return a tensor of the shape and dtype of one in a file; at most a single number is read."""
-    part = file.get_slice(name)
-    shape = part.get_shape()
-    if part.get_dtype() == _FOUR_BITS:
-        dtype, shape = torch.float4_e2m1fn_x2, [*shape[:-1], shape[-1] // 2]
-    else:
-        dtype = (part[:0] if shape and all(shape) else file.get_tensor(name)).dtype
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-def _of_four_bits(path: Path, name: str) -> torch.Tensor:
-    """Read numbers of four bits, two in a byte, by the header of a file: safetensors gives them no shape."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        facts = json.loads(file.read(length))[name]
-        start, end = facts["data_offsets"]
-        file.seek(8 + length + start)
-        data = torch.frombuffer(bytearray(file.read(end - start)), dtype=torch.uint8)
-    shape = facts["shape"]
-    return data.reshape(*shape[:-1], shape[-1] // 2).view(torch.float4_e2m1fn_x2)
-
-
-def _stat(path: Path) -> os.stat_result:
-    try:
-        return path.stat()
-    except OSError as error:
-        raise ValueError(f"weights: {path} cannot be read: {error.strerror}.") from error
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _tensors_in(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        # Not mapped: a shard may be larger than the address space that the process may have.
-        with safe_open(path, framework="pt", backend="pread") as file:
-            yield file
+        with safe_open(path, framework="pt") as file:
+            return {
+                name: _of_four_bits(path, name)
+                if file.get_slice(name).get_dtype() == _FOUR_BITS
+                else file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118 - the handle is no mapping
+            }
     except (SafetensorError, OSError) as error:
         raise ValueError(
             f"weights: {path} is broken, or no file of safetensors: {error}. Download or save it again."
         ) from error
 
 
+def _of_four_bits(path: Path, name: str) -> torch.Tensor:
+    """Return numbers of four bits, two in a byte, by a file's header: safetensors gives no shape."""
+    data = torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8)
+    length = int.from_bytes(data[:8].numpy().tobytes(), "little")
+    facts = json.loads(data[8 : 8 + length].numpy().tobytes())[name]
+    start, end = facts["data_offsets"]
+    shape = facts["shape"]
+    there = data[8 + length + start : 8 + length + end].reshape(*shape[:-1], shape[-1] // 2)
+    return there.view(torch.float4_e2m1fn_x2)
+
+
 def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
     """Return weights by a model's names, as ``from_pretrained`` renames, converts, ties and computes them."""
     try:
-        with deferred(), generators_kept(), _quiet():
+        with on_disk(), generators_kept(), _quiet():
             loaded, info = type(model).from_pretrained(
                 None,
                 config=model.config,
@@ -261,15 +182,21 @@ def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the reports and progress of transformers: a missing weight becomes an error here."""
+    """Silence the reports and progress of transformers: a missing weight becomes an error here.
+
+    It loads in this thread, whose modes those of its own threads would not have.
+    """
     from transformers.utils import logging
 
     level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    in_one_thread = os.environ.get(_IN_ONE_THREAD, "")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    os.environ[_IN_ONE_THREAD] = "1"
     try:
         yield
     finally:
+        os.environ[_IN_ONE_THREAD] = in_one_thread
         logging.set_verbosity(level)
         if has_bar:
             logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""The widget: a session on a screen."""
+"""The widget that ``fxlab.inspect`` returns: a session on a screen."""
 
 from __future__ import annotations
 

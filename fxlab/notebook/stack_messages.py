@@ -1,4 +1,4 @@
-"""Messages by which the page changes the stack of passes."""
+"""Answers to the page's messages that change the stack of passes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fxlab.operators.operator import operator_called as operator_called
     from fxlab.operators.operator import operator_for as operator_for
     from fxlab.operators.operator import operator_of as operator_of
-    from fxlab.operators.products import multiplies_no_matrices as multiplies_no_matrices
     from fxlab.operators.results import casts as casts
     from fxlab.operators.results import filled_with as filled_with
     from fxlab.operators.results import moves_elements as moves_elements

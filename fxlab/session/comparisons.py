@@ -10,8 +10,8 @@ from torch.fx import GraphModule
 from fxlab.models.parallel.ranks import is_in_fake_group
 from fxlab.models.running.running import Inputs
 from fxlab.models.state.settings import NumericSettings
-from fxlab.models.weight_files import files_of
 from fxlab.session.history import Stack
+from fxlab.values.results_on_disk import check_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,6 @@ class Comparisons:
 
     def __init__(self, original: GraphModule, after_run: Callable[[], None]) -> None:
         self._original, self._after_run = original, after_run
-        self._files = files_of(original)
         self.forget()
 
     def forget(self) -> None:
@@ -75,8 +74,7 @@ class Comparisons:
             self._after_run()
             return result
 
-        for file in self._files:
-            file.check()
+        check_files(self._original)
         return self.remembered(kind, stack, run)
 
     def evaluation(self, stack: Stack) -> Evaluation | None:

@@ -1,4 +1,4 @@
-"""Errors of sessions."""
+"""The error of a pass that raises in a session, with the node that its author's code looked at."""
 
 from contextlib import suppress
 

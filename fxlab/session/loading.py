@@ -1,4 +1,4 @@
-"""A session with the choices of a saved one."""
+"""``fxlab.load_session``: a session with the choices of a saved one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places at which a pass does not apply, in the columns of the compiler's patterns."""
+"""Places at which a pass does not apply, for ``why_not``, in the columns of the compiler's patterns."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from fxlab.session.saving import saved_file
 from fxlab.session.session_lock import locked
 from fxlab.transformations import offered
 from fxlab.transformations.registry import Pass, as_pass
+from fxlab.values.results_on_disk import WeightFile, note_files
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
@@ -67,8 +68,8 @@ class Session(PassStack):
     weights
         For a model on the meta device: a folder of safetensors files (``model.safetensors``, or shards with
         ``model.safetensors.index.json``) or one such file. The weights are named, converted and tied as
-        ``from_pretrained`` does it. Each is read when a node uses it and dropped afterwards, as is each that
-        a pass computes; the graph itself needs none of them.
+        ``from_pretrained`` does it. The files are mapped into memory, and must not change; large weights that
+        passes compute are in temporary files (``TMPDIR``).
 
     Raises
     ------
@@ -114,18 +115,18 @@ class Session(PassStack):
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
-        original, self._inputs = traced(
-            source.module, inputs, dynamic=dynamic, leaf_modules=leaf_modules, for_cpu=weights is not None
-        )
+        module, files = source.module, list[WeightFile]()
+        if weights is not None:
+            from fxlab.models.weight_files import with_weights
+
+            module, files = with_weights(module, weights)
+        original, self._inputs = traced(module, inputs, dynamic=dynamic, leaf_modules=leaf_modules)
+        note_files(original, files)
         record = step_record(original)
         self._noted = None if record is None else record.noted
         if self._model is not None:
             self._noted = ModelNoted(self._model)
         check_lints(original, "model")
-        if weights is not None:
-            from fxlab.models.weight_files import with_weights
-
-            original = with_weights(original, source.module, weights)
         super().__init__(original, offer, history)
 
     @property

@@ -1,4 +1,4 @@
-"""Forward, loss and backward of a model as one graph."""
+"""Record forward, loss and backward of a model as one graph, the larger part of a traced step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext

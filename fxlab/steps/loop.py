@@ -1,4 +1,4 @@
-"""A training loop that runs steps as graphs."""
+"""``steps.as_step``: a training loop that runs steps as graphs."""
 
 import warnings
 from collections.abc import Callable, Mapping

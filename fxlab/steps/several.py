@@ -1,4 +1,4 @@
-"""Several training steps in a row, with and without passes, compared bit for bit."""
+"""``steps.compare_steps``: several training steps, with and without passes, compared bit for bit."""
 
 import copy
 import hashlib

@@ -1,4 +1,4 @@
-"""Trace a training step: forward, loss, backward and update as one graph."""
+"""``fxlab.trace_step``: a training step, with forward, loss, backward and update, as one graph."""
 
 import keyword
 import re

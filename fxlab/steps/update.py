@@ -1,4 +1,4 @@
-"""The update of an optimizer as a graph."""
+"""Record the update of an optimizer as a graph, the last part of a traced step."""
 
 import inspect
 import itertools

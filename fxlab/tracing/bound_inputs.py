@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
@@ -31,23 +29,6 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 Size: TypeAlias = tuple[str, Path, int]
 """A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
-
-_META_IS_CPU = ContextVar("tensors on the meta device are traced as on the CPU", default=False)
-
-
-@contextmanager
-def meta_as_cpu() -> Iterator[None]:
-    """Trace tensors on the meta device as on the CPU, where the graph is to run: a model may ask for it."""
-    token = _META_IS_CPU.set(True)
-    try:
-        yield
-    finally:
-        _META_IS_CPU.reset(token)
-
-
-def is_meta_cpu() -> bool:
-    """Tell whether tensors on the meta device are traced as on the CPU."""
-    return _META_IS_CPU.get()
 
 
 @dataclass(frozen=True)
@@ -115,7 +96,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     # By identity: one tensor given twice, as texts and as labels, would be one input.
     held = [*model.parameters(), *model.buffers()]
     seen = {id(tensor) for tensor in held}
-    on_meta = bool(held) and all(tensor.is_meta for tensor in held) and not is_meta_cpu()
+    on_meta = bool(held) and all(tensor.is_meta for tensor in held)
 
     def own(argument: Argument) -> Argument:
         shared = None

@@ -1,4 +1,4 @@
-"""Several transformations as one."""
+"""``fxlab.compose``: several transformations as one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

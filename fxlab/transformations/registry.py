@@ -1,4 +1,4 @@
-"""The passes on offer, also those of this process, and other forms of a pass."""
+"""``fxlab.register`` and the passes on offer; other forms of a pass."""
 
 import functools
 import inspect

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from fxlab.base.torch_private import FakeTensor
-from fxlab.values.lazy import LazyTensor, is_lazy
 from fxlab.values.tensors import address, inner_tensors, is_plain, sparse_parts, storage_of
 
 K = TypeVar("K")
@@ -77,7 +76,7 @@ def _in_common(cluster: list[tuple[K, _Extent]]) -> list[tuple[K, _Extent]]:
 
 def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
     """Return the tensors, of ordinary classes, that overlap others of the same storage, by storage."""
-    plain = {id(t): t for t in tensors if is_plain(t) and t.layout is torch.strided and not is_lazy(t)}
+    plain = {id(t): t for t in tensors if is_plain(t) and t.layout is torch.strided}
     groups: dict[int, dict[int, torch.Tensor]] = {}
     for pair in overlapping(plain) if len(plain) > 1 else ():
         first, second = (plain[key] for key in pair)
@@ -95,7 +94,7 @@ def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
 
 def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
     """Return the plain tensors that hold the data of a tensor; empty if it has no memory to ask for."""
-    if isinstance(tensor, LazyTensor | FakeTensor) or tensor.is_meta or tensor.is_nested:
+    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_nested:
         return ()
     if inner := inner_tensors(tensor):
         return (part for held in inner.values() for part in _parts_with_memory(held))

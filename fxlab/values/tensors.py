@@ -16,7 +16,6 @@ import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxlab.base.torch_private import FakeTensor, modes_disabled, pytree
-from fxlab.values.lazy import LazyTensor, is_lazy
 from fxlab.values.nested import is_registered, parts_inside
 
 NUMBERS = (bool, int, float, complex)
@@ -54,8 +53,6 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if (a.layout, a.is_quantized and a.qscheme()) != (b.layout, b.is_quantized and b.qscheme()):
         return False
-    if isinstance(a, LazyTensor) and isinstance(b, LazyTensor) and a.place == b.place:
-        return True
     if inner_tensors(a) or inner_tensors(b):
         if type(a) is not type(b) or _settings(a) != _settings(b):
             return False
@@ -147,8 +144,6 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
 
     The bytes of a wrapper, such as a quantized weight of torchao, are those of the tensors inside it.
     """
-    if isinstance(tensor, LazyTensor):
-        tensor = tensor.read()
     inner = inner_tensors(tensor)
     if inner:
         return torch.cat([bits_of(part).cpu() for part in inner.values()])
@@ -190,8 +185,8 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is of no subclass with its own behaviour; a lazy one computes as any."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)
+    """Tell whether a tensor is of no subclass with its own behaviour."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def has_memory(tensor: torch.Tensor) -> bool:

@@ -15,7 +15,7 @@ from fxlab.view_model.wire import clip
 
 _OF_TRACE = "The traced graph is specialised"
 _OF_BREAK = "A graph break ends this graph"
-_OF_STORY = "The function was compiled more than once, or for some sizes alone"
+_OF_STORY = "The function was compiled more than once"
 _OF_COMPILE = "Parts of the compile are not shown"
 
 _TOLD = {
@@ -26,7 +26,6 @@ _TOLD = {
     ),
     "limit": ("Not compiled any more", "Later calls that no compile fits run in Python.", ""),
     "skip": ("Left to Python", "Dynamo does not compile the function here.", ""),
-    "specialise": ("Specialised", "The graph is for this size alone, because of this line.", ""),
 }
 """Words for the kinds of events that are remarks: about it, its meaning, and advice."""
 _BREAK_MEANS = "Dynamo ended this graph here. Python runs this line, and the code after it is another graph."

@@ -1,4 +1,4 @@
-"""Tables below the graph, and the words that go with them."""
+"""The state of a session as a page shows it: outputs, changed nodes, and the words of tables."""
 
 from collections.abc import Iterable
 

@@ -161,9 +161,6 @@ def test_a_file_that_has_no_inputs_is_refused(fxlab, config_file, tmp_path, suff
         ended = fxlab("trace", config_file, "--inputs", path)
         assert ended.code == 2
         assert f"--inputs {path}: expected a .safetensors or .npz file" in ended.err
-    ended = fxlab("check", config_file, "--passes", "remove-identities", "--data", path)
-    assert ended.code == 2
-    assert f"--data {path}: expected a .safetensors or .npz file" in ended.err
 
 
 def test_sizes_of_made_inputs_are_those_asked_for(fxlab, config_file):

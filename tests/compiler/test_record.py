@@ -303,7 +303,7 @@ def test_a_record_in_place_of_a_session_is_told_how_to_give_its_sessions(tmp_pat
 
 def test_a_story_before_its_block_says_what_is_missing():
     record = fxlab.compiler.record_compile()
-    for read in (lambda: record.breaks, record.story, record.guards):
+    for read in (lambda: record.breaks, record.story):
         with pytest.raises(AttributeError, match=r"with fxlab\.compiler\.record_compile"):
             read()
 

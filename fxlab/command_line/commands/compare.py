@@ -11,7 +11,6 @@ from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.judged import facts_of
 from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
 from fxlab.command_line.passed_session import inputs_for
-from fxlab.command_line.progress import Progress
 
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:
@@ -46,40 +45,37 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     paths = options.model, options.candidate
     if not options.trust and all(is_weights(path) and not Path(path).is_dir() for path in paths):
         return _weights(*paths, options)
-    with Progress(3 + bool(options.output), verbose=options.verbose) as progress:
-        with progress.step("load"):
-            given = [_given(options, path) for path in paths]
-        inputs, others = None, None
-        for *_, source in given:
-            if inputs is None and source is not None:
-                inputs = inputs_for(source, options)
-        if options.candidate_inputs:
-            others = given_inputs(Path(options.candidate_inputs), device_of(options), "--candidate-inputs")
-        with (
-            progress.step("compare"),
-            ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError),
-            ends_with(ExitCode.NOT_TRACED, TraceError),
-            ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
-        ):
-            (reference, *_), (candidate, *_) = given
-            found = compared(reference, candidate, inputs, candidate_inputs=others, outputs=options.outputs)
-            modules, first = found.modules, found.first
-        judged, code = facts_of(found.verdict, found.agrees)
-        facts = {
-            "reference": given[0][1],
-            "candidate": given[1][1],
-            **judged,
-            "first": first and first.candidate,
-            "first_in_reference": first and first.reference,
-            "first_in_words": first and str(first),
-            "not_compared": [*found.alignment.only_in_one],
-            "notes": [*found.notes],
-        }
-        if options.output:
-            from fxlab.html_report.report import report
+    given = [_given(options, path) for path in paths]
+    inputs, others = None, None
+    for *_, source in given:
+        if inputs is None and source is not None:
+            inputs = inputs_for(source, options)
+    if options.candidate_inputs:
+        others = given_inputs(Path(options.candidate_inputs), device_of(options), "--candidate-inputs")
+    with (
+        ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError),
+        ends_with(ExitCode.NOT_TRACED, TraceError),
+        ends_with(ExitCode.BAD_USAGE, NoSuchOutputError, hint="(--outputs)"),
+    ):
+        (reference, *_), (candidate, *_) = given
+        found = compared(reference, candidate, inputs, candidate_inputs=others, outputs=options.outputs)
+        modules, first = found.modules, found.first
+    judged, code = facts_of(found.verdict, found.agrees)
+    facts = {
+        "reference": given[0][1],
+        "candidate": given[1][1],
+        **judged,
+        "first": first and first.candidate,
+        "first_in_reference": first and first.reference,
+        "first_in_words": first and str(first),
+        "not_compared": [*found.alignment.only_in_one],
+        "notes": [*found.notes],
+    }
+    if options.output:
+        from fxlab.html_report.report import report
 
-            with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError):
-                facts["report"] = str(report(found.session, options.output))
+        with ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError):
+            facts["report"] = str(report(found.session, options.output))
     weights = found.weights_table
     if not options.json:
         odd = [weight.is_odd for weight in found.weights]

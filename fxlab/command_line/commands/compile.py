@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.author_frames import error_words
-from fxlab.command_line.answer import Answer
+from fxlab.command_line.answer import Answer, plain_warnings
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.progress import Progress, plain_warnings
 from fxlab.record_here import environment_for
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     printing = contextlib.redirect_stdout(sys.stderr) if is_read else contextlib.nullcontext()
     with record_compile() as record, printing:
         ended = run_script(options.script, options.arguments, is_module=options.module)
-    with plain_warnings(verbose=options.verbose):
+    with plain_warnings():
         return _answer(options, record, ended, output)
 
 
@@ -154,8 +153,8 @@ def _answer(
     judge = not options.no_measure
     command = shlex.join(["-m"] * options.module + [options.script, *options.arguments])
     # The script may have left torch without gradients.
-    with torch.enable_grad(), Progress(len(record.sessions) + 1, verbose=options.verbose) as progress:
-        table, code = _judged(record, progress, judge=judge)
+    with torch.enable_grad():
+        table, code = _judged(record, judge=judge)
         facts: dict[str, Any] = {
             "script": command,
             "ended": ended.words,
@@ -163,9 +162,8 @@ def _answer(
             "report": None,
             "remarks": list(record.remarks),
         }
-        with progress.step("write"):
-            if output and record.sessions:
-                facts["report"] = _written(options, record, output, command, ended)
+        if output and record.sessions:
+            facts["report"] = _written(options, record, output, command, ended)
     if not record.sessions:
         facts["remarks"] += [
             "Nothing was compiled and run" + (", so no report was written." if output else ".")
@@ -175,14 +173,11 @@ def _answer(
     return answer, code if ended.code is ExitCode.DONE else ended.code
 
 
-def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[pd.DataFrame, ExitCode]:
+def _judged(record: CompileRecord, *, judge: bool) -> tuple[pd.DataFrame, ExitCode]:
     """Return a row for each graph with its verdict, and the exit code that these ask for."""
     from fxlab.html_report.contents import verdict_words
 
-    found = []
-    for name, session in record.sessions.items():
-        with progress.step(name):
-            found.append(verdict_words(session, judge=judge))
+    found = [verdict_words(session, judge=judge) for session in record.sessions.values()]
     table = record.table
     table.insert(len(table.columns) - 2, "verdict", [words for words, _, _ in found])
     table.insert(len(table.columns) - 2, "reason", ["" if agrees else reason for _, agrees, reason in found])
@@ -203,7 +198,7 @@ def _story(record: CompileRecord) -> list[str]:
     told = [
         event
         for event in record.story().to_dict("records")
-        if event["kind"] not in ("compile", "symbol")
+        if event["kind"] != "compile"
         and not (event["kind"] == "break" and event["place"] in ends)
         and not event["reason"].startswith(NO_OPERATORS)
     ]

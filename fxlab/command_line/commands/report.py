@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from pathlib import Path
 from typing import Any
 
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.judged import facts_of, judged, of_graphs, pass_table
-from fxlab.command_line.model_source import Source, given_batches, loaded
+from fxlab.command_line.judged import judged, of_graphs, pass_table
+from fxlab.command_line.model_source import loaded
 from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
-from fxlab.command_line.progress import Progress
 from fxlab.session import Session, TransformationError, load_session
 from fxlab.transformations import Transformation
 
@@ -20,25 +18,22 @@ from fxlab.transformations import Transformation
 def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Apply passes to a model, compare the two, and write the report."""
     chosen = chosen_passes(options.passes)
-    steps = len(chosen[1]) + 3 + bool(options.save) + bool(options.output)
-    with Progress(steps, verbose=options.verbose) as progress:
-        session, source = session_with_passes(options, progress, chosen)
-        with progress.step("compare"):
-            found, tables, code = _judged(session, source, options)
-        facts = {**of_graphs(session, source.words), **found}
-        if options.save:
-            with progress.step("save"), ends_with(ExitCode.BAD_USAGE, OSError, hint="(--save)"):
-                facts["session"] = str(session.save(options.save))
-        return _written(options, progress, session, Answer(facts, tables)), code
+    session, source = session_with_passes(options, chosen)
+    found, tables, code = judged(session, source.has_data)
+    facts = {**of_graphs(session, source.words), **found}
+    if options.save:
+        with ends_with(ExitCode.BAD_USAGE, OSError, hint="(--save)"):
+            facts["session"] = str(session.save(options.save))
+    return _written(options, session, Answer(facts, tables)), code
 
 
-def _written(options: argparse.Namespace, progress: Progress, session: Session, answer: Answer) -> Answer:
+def _written(options: argparse.Namespace, session: Session, answer: Answer) -> Answer:
     """Write the page, if one is asked for; return the answer with its path and the table of passes."""
     facts = answer.facts
     if options.output:
         from fxlab.html_report.report import report as write
 
-        with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
+        with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
             write(session, path=options.output, title=getattr(options, "title", ""))
         facts = {**facts, "report": options.output}
     return Answer(facts, {**answer.tables, "passes": pass_table(session)})
@@ -54,25 +49,20 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         options.save = None
         return report(options)
     passes, named = chosen_passes(options.passes)
-    with Progress(4 + bool(options.output), verbose=options.verbose) as progress:
-        with progress.step("load"):
-            source = loaded(options)
-        with progress.step("trace"):
-            model, inputs = traced(source, options)
-        with progress.step("passes"):
-            session, differences = _loaded_session(options.session, model, inputs, passes)
-        on = [str(pass_.name) for pass_ in session.applied]
-        if left := [name for name in named if name not in on]:
-            raise CommandError(
-                f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
-                "leave it out to judge others."
-            )
-        with progress.step("compare"):
-            found, tables, code = _judged(session, source, options)
-        facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
-        if differences and options.strict and code is ExitCode.DONE:
-            code = ExitCode.DIFFERENT
-        return _written(options, progress, session, Answer(facts, tables)), code
+    source = loaded(options)
+    model, inputs = traced(source, options)
+    session, differences = _loaded_session(options.session, model, inputs, passes)
+    on = [str(pass_.name) for pass_ in session.applied]
+    if left := [name for name in named if name not in on]:
+        raise CommandError(
+            f"--passes: {options.session} does not switch on {', '.join(left)}. It chooses the passes; "
+            "leave it out to judge others."
+        )
+    found, tables, code = judged(session, source.has_data)
+    facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
+    if differences and options.strict and code is ExitCode.DONE:
+        code = ExitCode.DIFFERENT
+    return _written(options, session, Answer(facts, tables)), code
 
 
 def _loaded_session(
@@ -88,27 +78,3 @@ def _loaded_session(
         warnings.simplefilter("always", RuntimeWarning)
         session = load_session(path, model, inputs, passes=passes)
     return session, [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
-
-
-def _judged(
-    session: Session, source: Source, options: argparse.Namespace
-) -> tuple[dict[str, Any], dict[str, Any], ExitCode]:
-    """Judge a session on the batches of ``--data``, if they are given, or on its inputs."""
-    data = getattr(options, "data", None)
-    return _evaluated(session, Path(data)) if data else judged(session, source.has_data)
-
-
-def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, Any], ExitCode]:
-    """Judge a session on all batches of a file."""
-    import torch
-
-    first = next(session.original.parameters(), None)
-    batches = given_batches(path, torch.device("cpu") if first is None else first.device)
-    with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
-        evaluation = session.evaluate(batches)
-    facts, code = facts_of(evaluation.verdict, evaluation.agrees)
-    facts["batches_judged"] = len(evaluation.batches)
-    tables = {"batches": evaluation.batches, "measures": evaluation.table}
-    if evaluation.stopped and code is not ExitCode.DIFFERENT:  # nothing is known of the other batches
-        code = ExitCode.INTERRUPTED
-    return {**facts, "stopped": evaluation.stopped}, tables, code

@@ -9,7 +9,6 @@ from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.model_source import loaded
 from fxlab.command_line.passed_session import traced
-from fxlab.command_line.progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,17 +17,14 @@ if TYPE_CHECKING:
 
 def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
     """Trace a model; return its report, its nodes or its code."""
-    with Progress(3 if options.output else 2, verbose=options.verbose) as progress:
-        with progress.step("load"):
-            source = loaded(options)
-        with progress.step("trace"):
-            graph_module, _ = traced(source, options)
-        if options.output:
-            import torch
+    source = loaded(options)
+    graph_module, _ = traced(source, options)
+    if options.output:
+        import torch
 
-            kinds, hint = (OSError, RuntimeError), f"(-o {options.output})"
-            with progress.step("save"), ends_with(ExitCode.BAD_USAGE, *kinds, hint=hint):
-                torch.save(graph_module, options.output)
+        kinds, hint = (OSError, RuntimeError), f"(-o {options.output})"
+        with ends_with(ExitCode.BAD_USAGE, *kinds, hint=hint):
+            torch.save(graph_module, options.output)
     if options.code and not options.json:
         return graph_module.code.strip() + "\n", ExitCode.DONE
     report = graph_module.meta.get("trace")

@@ -1,4 +1,4 @@
-"""Tensors and operators as a recording sees them; results that are rounded again."""
+"""Tensors and operators as ``record_run`` sees them; results that are rounded again."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext

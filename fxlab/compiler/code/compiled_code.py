@@ -1,4 +1,4 @@
-"""Generated code as a function that a graph can call."""
+"""Inductor's generated code as a function that a graph can call, so that a verdict can judge it."""
 
 from __future__ import annotations
 

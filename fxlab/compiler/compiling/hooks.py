@@ -20,7 +20,7 @@ from fxlab.compiler.graphs.held_modules import owner_of, plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.recording.recorder import Recorder
-from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.hooks import hear_story
 from fxlab.models.graph_modules.safe_code import protect
 
 OF_AUTOGRAD = ("activation_memory_budget",)
@@ -104,7 +104,6 @@ def compile_once(
         return run
 
     def captured(call: Call) -> Any:
-        hear_symbols(recorder.story, call.given(0))
         graph_module = call.given(1, GraphModule)
         recorder.read_modules(modules_read(call.given(0), graph_module), graph_module)
         return call()
@@ -115,7 +114,7 @@ def compile_once(
         patches = Patches(stack)
         hear_story(patches, recorder.story)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
-        patches.around(place, captured, "Symbolic sizes are not told")
+        patches.around(place, captured, "Modules that a graph reads are not known")
         if training:
             lost = "The backward graph is not seen, as it is compiled when it first runs"
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)

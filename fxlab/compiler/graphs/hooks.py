@@ -1,14 +1,16 @@
 """Private facts of torch about the graphs of its compiler: origins of nodes, descriptors of AOTAutograd."""
 
+import ast
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.compiler.story.guard_words import value_of
 from fxlab.tracing.dynamo.hooks import origin_of
+from fxlab.values.containers import namespace_of
 
 _INSIDE = re.compile(r"\._(?:modules|parameters|buffers)\[")
 
@@ -22,10 +24,24 @@ def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]
         if origin is None or not (inside := _INSIDE.search(origin.text)):
             continue
         expression = origin.text[: inside.start()]
-        module = value_of(expression, scope)
+        module = _value_of(ast.parse(expression, mode="eval").body, scope)
         if isinstance(module, nn.Module):
             found[expression] = module
     return found
+
+
+def _value_of(tree: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of Dynamo; ``None`` if that would run foreign code."""
+    if isinstance(tree, ast.Name):
+        return scope.get(tree.id)
+    if isinstance(tree, ast.Attribute):
+        return namespace_of(_value_of(tree.value, scope)).get(tree.attr)
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Constant):
+        return None
+    held, key = _value_of(tree.value, scope), tree.slice.value
+    if type(held) in (list, tuple):
+        held = dict(enumerate(held))
+    return held.get(key) if isinstance(held, dict) else None
 
 
 def values_of(graph_module: GraphModule) -> tuple[Any, ...] | None:

@@ -19,7 +19,7 @@ from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
-from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.hooks import hear_story
 from fxlab.compiler.story.story import Story
 
 _COMPILED = "__compiled_fn"
@@ -40,7 +40,7 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
         remarks = stack.enter_context(listening(listener))
         SCRIPT_IS_HEARD.set()
         stack.callback(SCRIPT_IS_HEARD.clear)
-        patches, around = Patches(stack), _AroundScript(listener, story)
+        patches, around = Patches(stack), _AroundScript(listener)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around.captured, "The graphs of Dynamo are not seen")
         lost = "Parts that a backend makes of a graph have no inputs"
@@ -63,8 +63,8 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
 class _AroundScript:
     """Hears of the calls by which Dynamo and backends compile; only those of the thread that made it."""
 
-    def __init__(self, listener: ScriptRecorder, story: Story) -> None:
-        self._listener, self._story, self._thread = listener, story, threading.get_ident()
+    def __init__(self, listener: ScriptRecorder) -> None:
+        self._listener, self._thread = listener, threading.get_ident()
         self._compiling = 0
         """How many nested compiles of parts are going on."""
         self.is_over = False
@@ -78,7 +78,6 @@ class _AroundScript:
         if threading.get_ident() != self._thread:
             return call()
         output, graph_module = call.given(0), call.given(1, GraphModule)
-        hear_symbols(self._story, output)
         modules = modules_read(output, graph_module)
         code = getattr(getattr(output, "root_tx", None), "f_code", None)
         model = holder_of(modules, code) if modules else _model(output)

@@ -1,4 +1,4 @@
-"""Records the work of ``torch.compile`` inside an unchanged script."""
+"""``compiler.record_compile``: record the work of ``torch.compile`` inside an unchanged script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recordin
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.compiler.story.story import Story, StoryTables, guards_table, story_table
+from fxlab.compiler.story.story import Story, StoryTables, story_table
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -66,15 +66,11 @@ class CompileRecord(StoryTables):
             about; the ``seconds`` of a compile; and the number of the ``graph`` in this record. Kinds are
 
             ``compile``, ``recompile``
-                The function was captured and compiled; a recompile names the value that has changed, both its
-                values, and the line that reads it.
-            ``discard``
-                A capture was thrown away and begun again.
+                The function was captured and compiled; a recompile names the guard that has failed, in
+                Dynamo's words, and the line because of which it is there.
             ``break``, ``skip``, ``limit``, ``error``
                 A graph ends at a line; the function is left to Python; it has been compiled too often; its
                 compile has raised an error.
-            ``symbol``, ``specialise``
-                A size is a symbol, in a range or under a condition; a symbol was fixed to a number.
 
         Examples
         --------
@@ -82,18 +78,10 @@ class CompileRecord(StoryTables):
         >>> double = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
         >>> with record_compile() as record:
         ...     _ = double(torch.ones(2)), double(torch.ones(3))
-        >>> record.story()["reason"].tolist()
-        ['', 'x.size(0) was 2, is 3 (compile 2 of <lambda>)']
+        >>> record.story()["kind"].tolist()
+        ['compile', 'recompile']
         """
         return story_table(self._story.events)
-
-    def guards(self) -> pd.DataFrame:
-        """List the guards of each compile: the conditions on a call that uses it.
-
-        A row has the number of the ``compile``, the ``function``, the ``guard`` in the names of the function,
-        and ``place`` and ``code`` of the line because of which it is there, if that is known.
-        """
-        return guards_table(self._story)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -127,11 +115,11 @@ class CompileRecord(StoryTables):
         ...     _ = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in record.write(folder).iterdir())
-        ['graphs.csv', 'guards.csv', 'remarks.txt', 'story.csv']
+        ['graphs.csv', 'remarks.txt', 'story.csv']
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in (("graphs", self.table), ("story", self.story()), ("guards", self.guards())):
+        for name, table in (("graphs", self.table), ("story", self.story())):
             table.to_csv(folder / f"{name}.csv", index=False)
         (folder / "remarks.txt").write_text("".join(f"{line}\n" for line in self.remarks), "utf-8")
         return folder

@@ -10,24 +10,15 @@ from typing import Any
 
 from fxlab.base.author_frames import is_author_code
 from fxlab.base.first_use import pd
-from fxlab.compiler.story.guard_words import Guard
 from fxlab.tracing.dynamo.hooks import GraphBreak
 
-COMPILE, RECOMPILE, DISCARD = "compile", "recompile", "discard"
+COMPILE, RECOMPILE = "compile", "recompile"
 BREAK, SKIP, LIMIT, ERROR = "break", "skip", "limit", "error"
-SYMBOL, SPECIALISE = "symbol", "specialise"
 COLUMNS = (
     "compile", "function", "kind", "reason", "explanation", "hint", "place", "code", "seconds", "graph",
 )  # fmt: skip
 NO_OPERATORS = "No ops traced"
 """The beginning of Dynamo's reason where there is nothing to compile."""
-_OF_EVERYTHING = (
-    "___check_global_state",
-    "___check_torch_function_mode_stack",
-    "str(torch.",
-    "utils_device.",
-)
-"""The beginnings of guards that every function has, on settings of torch."""
 _EXPLANATION = re.compile(r"^\s*Explanation: (.+?)(?=\n\s*(?:Hint|Developer debug context):|\Z)", re.M | re.S)
 _HINT = re.compile(r"^\s*Hint: (.+?)(?=\n\s*(?:Hint|Developer debug context):|\n\s*\n|\Z)", re.M | re.S)
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)$")
@@ -64,8 +55,6 @@ class Story:
     """All events of a record or of a compile."""
 
     events: list[Event] = field(default_factory=list)
-    guards: dict[str, list[Guard]] = field(default_factory=dict)
-    """The guards of each compile, by its number."""
 
     def number_graphs(self, compiles: Iterable[str]) -> None:
         """Note which graph each compile has made; ``compiles`` are those of the graphs, in their order."""
@@ -129,19 +118,6 @@ class StoryTables(ABC):
     def _of_kind(self, kind: str) -> pd.DataFrame:
         story = self.story()
         return story[story["kind"] == kind]
-
-
-def guards_table(story: Story) -> pd.DataFrame:
-    """List guards; see :meth:`fxlab.compiler.CompileRecord.guards`."""
-    names = {event.compile: event.function for event in story.events}
-    files = {event.compile: event.file for event in reversed(story.events)}
-    rows = [
-        (number, names.get(number, ""), one.words, one.place_in(files.get(number, "")), one.code)
-        for number, guards in story.guards.items()
-        for one in guards
-        if not one.expression.startswith(_OF_EVERYTHING) and "'_dynamo_" not in one.expression
-    ]
-    return pd.DataFrame(rows, columns=["compile", "function", "guard", "place", "code"])
 
 
 def function_name(name: str) -> str:

@@ -29,9 +29,9 @@ from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import without_tensors
 from fxlab.models.graph_modules.graph_state import GraphState
 from fxlab.models.graph_modules.safe_code import protect
-from fxlab.values.lazy import deferred
 from fxlab.values.nested import REFUSAL
 from fxlab.values.pickling import is_picklable
+from fxlab.values.results_on_disk import results_on_disk
 from fxlab.values.tensors import same_bits
 
 HOOKS = (
@@ -213,7 +213,7 @@ def changed_copy(
     changed graph waits until the module is called, or its code read; for a change that makes no graph without
     code. Returns the result of ``change``.
     """
-    with deferred():  # weights made from those in files are computed on use
+    with results_on_disk(graph_module):
         if writes_tensors:
             return _written_copy(graph_module, change)
         with _code_when_asked(True):

@@ -1,4 +1,4 @@
-"""The state of a model, kept while it runs and restored afterwards."""
+"""Keep the state of a model while a trace or a comparison runs it, and restore it afterwards."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from torch.fx import GraphModule
 
 from fxlab.base.torch_private import is_of_transform
 from fxlab.operators.node_info import attribute_at
-from fxlab.values.lazy import LazyTensor
 
 CALLS_A_MODULE = "fxlab.calls_a_module"
 """The entry of ``meta`` of a graph that is a single call of a module under the name ``model``."""
@@ -36,6 +35,4 @@ def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Return a key that is equal for two tensors with the same memory and layout."""
     if is_of_transform(tensor):  # torch.func hides its memory
         return (id(tensor),)
-    if isinstance(tensor, LazyTensor):
-        return (*tensor.place, tensor.dtype, tuple(tensor.shape))
     return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

@@ -23,7 +23,6 @@ from fxlab.base.author_frames import is_installed
 from fxlab.base.torch_private import FakeTensor
 from fxlab.models.state.python_read import PLAIN, REGISTRIES, python_read
 from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
-from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import address, bits_of, inner_tensors, version_of
 
 _SMALL = 1 << 14
@@ -94,7 +93,7 @@ class TensorState:
         """Note the state of a tensor, with its bits if it is small and ``keep_small``."""
         count_fused_steps()
         inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
-        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
+        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
         bits = bits_of(tensor).clone() if is_small else None
         return cls(tensor, version_of(tensor), _place(tensor), bits, Sampled((tensor,)), inner)
@@ -291,8 +290,6 @@ class _Identity:
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    if isinstance(tensor, LazyTensor):
-        return tensor.dtype, tuple(tensor.shape), tensor.requires_grad, tensor.place
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
     memory = (tensor.data_ptr(), tensor.stride()) if is_plain and not inner_tensors(tensor) else None
     return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, memory

@@ -7,7 +7,7 @@ import copy
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from fxlab.base.first_use import stub_homes
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.patterns.pattern_pass import PatternPass
-from fxlab.transformations.patterns.source import definition, imports_of
 from fxlab.transformations.signature import arguments_of
 
 _SESSION = """\
@@ -33,14 +32,9 @@ class CannotBeWrittenError(ValueError):
 class Imports:
     """The imports of generated code."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self.needs_torch = False
-        self.definitions: dict[str, str] = {}
-        """Sources of functions that cannot be imported and need nothing."""
-        self.of_notebook: list[Any] = []
-        """Classes and functions of ``__main__``, which have their names there alone."""
-        names = ("fxlab", "torch", *taken)
-        self._origins: dict[str, tuple[str, str]] = dict.fromkeys(names, ("", ""))
+        self._origins: dict[str, tuple[str, str]] = dict.fromkeys(("fxlab", "torch"), ("", ""))
         """A name in the code -> the module and the name in it that it is imported from."""
 
     def name_of(self, module: str, name: str) -> str:
@@ -53,29 +47,16 @@ class Imports:
             alias = f"{outer}_{number}"
         return f"{alias}{dot}{rest}"
 
-    def define(self, name: str, source: str) -> str:
-        """Put the source of a function into the code, and return its name."""
-        if self._origins.setdefault(name, ("", source)) != ("", source):
-            raise CannotBeWrittenError(f"two things are called {name}; make the transformation here")
-        self.definitions[name] = source
-        return name
-
     @property
     def lines(self) -> list[str]:
         """The statements."""
-        used = imports_of("\n".join(self.definitions.values()))
-        needed = dict.fromkeys(["import torch"] * self.needs_torch + used)
-        return ["import fxlab", *needed, *self.of_others]
-
-    @property
-    def of_others(self) -> list[str]:
-        """The statements that import neither fxlab nor torch as a whole."""
         wanted = sorted((*origin, alias) for alias, origin in self._origins.items() if origin[0])
         # Not `import module`: a package may hold a function of its submodule's name.
-        return [
+        others = (
             f"from {module} import {name}" + (f" as {alias}" if alias != name else "")
             for module, name, alias in wanted
-        ]
+        )
+        return ["import fxlab", *(["import torch"] if self.needs_torch else []), *others]
 
 
 def stack_code(transformations: Sequence[Transformation]) -> str:
@@ -97,7 +78,6 @@ def stack_code(transformations: Sequence[Transformation]) -> str:
         "# model and inputs are yours: what the session was made of.",
         *imports.lines,
         "",
-        *(f"\n{source}\n" for source in imports.definitions.values()),
         *missing,
         "passes = [",
         *(f"    {text}," for text in passes),
@@ -213,11 +193,8 @@ def _named(value: Any, imports: Imports) -> str:
         found = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part, None)
-    if found is not value and (source := definition(value)):
-        return imports.define(name.rpartition(".")[2], source)
     if found is not value:
         raise CannotBeWrittenError(f"{name or value!r} cannot be imported; make the transformation here")
     if module in ("__main__", "builtins"):
-        imports.of_notebook += [value] if module == "__main__" else []
         return str(name)
     return imports.name_of(str(module), name)

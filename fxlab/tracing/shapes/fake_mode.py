@@ -11,7 +11,6 @@ import torch
 
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.torch_private import HigherOrderOperator, OpOverload
-from fxlab.tracing.bound_inputs import is_meta_cpu
 from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
@@ -45,17 +44,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         # hint, which ``int`` and branches fix by a guard of torch's that no graph checks.
         super().__init__(export=True, **options)
         self.of_shape = {}
-
-    def from_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> FakeTensor:
-        """Return a fake tensor for one; on the CPU for one on the meta device, if that is asked for."""
-        fake = super().from_tensor(tensor, *args, **kwargs)
-        if not (is_meta_cpu() and fake.fake_device.type == "meta"):
-            return fake
-        with in_kernel_invocation_manager(self):
-            moved = FakeTensor(self, fake.data, torch.device("cpu"))
-        moved._is_param = isinstance(tensor, torch.nn.Parameter)
-        moved.requires_grad_(fake.requires_grad)
-        return moved
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make a call; one that takes functions, by the rule that torch has for its own class of modes."""

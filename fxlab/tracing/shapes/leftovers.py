@@ -1,4 +1,4 @@
-"""Fake tensors that are still there when the run that made them has ended."""
+"""Find fake tensors that a finished run has left in a model or around it, so that they are put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model as the reference that a trace is measured against."""
+"""Run the model as it is, as the reference that a trace is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other sizes to compare at."""
+"""Choose other sizes of inputs, at which a trace is compared with its model as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in the first column of a mask: a causal one, of any size, excludes the first key of no query."""
+"""First column of a mask, for ``FuseAttention``: a causal mask of any size excludes no query's first key."""
 
 from typing import Any
 

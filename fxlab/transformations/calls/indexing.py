@@ -1,4 +1,4 @@
-"""Indexing, slices, permutations, and one of several results."""
+"""The canonical form of indexing, slices, permutations, and of one of several results."""
 
 from typing import Any
 

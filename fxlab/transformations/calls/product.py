@@ -1,4 +1,4 @@
-"""Decomposed linear layers and products of batches of matrices."""
+"""The canonical form of decomposed linear layers and of products of batches of matrices."""
 
 from typing import Any
 

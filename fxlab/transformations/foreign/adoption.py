@@ -1,4 +1,4 @@
-"""Turning a graph module into a changed copy of it, while equal parts stay the same objects."""
+"""Make a graph module equal to its changed copy after a foreign pass; equal parts stay the same objects."""
 
 from collections.abc import Mapping
 from typing import Any

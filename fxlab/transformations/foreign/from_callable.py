@@ -1,4 +1,4 @@
-"""Any function of a graph module as a transformation."""
+"""``fxlab.from_callable``: any function of a graph module as a transformation."""
 
 import copy
 import inspect
@@ -20,7 +20,7 @@ from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.transformations.journal.module_tree import parents_of
 from fxlab.transformations.marks import add_mark
-from fxlab.values.lazy import deferred
+from fxlab.values.results_on_disk import results_on_disk
 
 if TYPE_CHECKING:
     from fxlab.transformations.inductor_patterns import PatternAttempts
@@ -52,7 +52,7 @@ class CallableTransformation(JournaledTransformation):
         journal = copy.copy(Journal.of(graph_module))
         journal.note_order_of_nodes(graph_module)
         snapshot, copies = Snapshot(graph_module), dict[int, Any]()
-        with deferred():  # weights made from those in files are computed on use
+        with results_on_disk(graph_module):
             copied = share_tensors_copy(
                 graph_module, own=lambda tensor: self.writes_tensors and tensor.is_leaf, memo=copies
             )

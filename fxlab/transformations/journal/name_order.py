@@ -1,4 +1,4 @@
-"""An order of names, kept while some are removed, so that they come back to their places."""
+"""Keep an order of names while some are removed, so that ``undo`` puts them back into their places."""
 
 from bisect import bisect_left
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The state of a node, stored by names, so that it can be restored in a copy of its graph."""
+"""The state of a node by names, from which the journal restores it in any copy of its graph."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Reverting records of the journal, last first."""
+"""Revert records of the journal, last first: the work behind ``revert`` of every pass."""
 
 from collections import defaultdict
 from typing import Any

@@ -4,20 +4,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from typing import Any
 
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxlab.base.checks import describe, type_error
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.base.torch_private import OpOverload
 from fxlab.models.parallel.collectives import tensor_bytes
-from fxlab.operators import multiplies_no_matrices
 from fxlab.operators.node_info import (
     is_backward,
     known_result,
-    module_path,
     module_stack,
     stack_entry,
     upstream,
@@ -29,7 +26,6 @@ from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _CALLS = ("call_function", "call_method")
-MIN_CUT: Final = "min-cut"
 
 
 @dataclass(frozen=True)
@@ -37,13 +33,13 @@ class Recomputed:
     """Values of the forward pass that the backward pass computes again."""
 
     nodes: tuple[Node, ...]
-    """Those of the module's forward pass; or those to compute again, if they are of no one module."""
+    """Those of the module's forward pass."""
     again: tuple[Node, ...]
     """The nodes to compute again, in the order of the graph."""
     readers: tuple[Node, ...]
     """The nodes of the backward pass that read them."""
-    path: str = ""
-    """The module, as in ``nn_module_stack``: with ``@1`` for a second call; empty for nodes of any."""
+    path: str
+    """The module, as in ``nn_module_stack``: with ``@1`` for a second call."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     budget
         How much may be kept for the backward pass: a share of the bytes kept without the pass (such as
         ``0.5``), or a number of bytes (an ``int``). Modules that keep most are computed again first, until
-        the budget is met. Left out, all of them are. ``"min-cut"`` keeps the fewest bytes from which the rest
-        can be computed without matrix products, convolutions, attention or random numbers, as the partitioner
-        of AOTAutograd does, regardless of modules.
+        the budget is met. Left out, all of them are.
 
     Examples
     --------
@@ -86,7 +80,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     """
 
     modules: str | tuple[str, ...] = ()
-    budget: float | int | Literal["min-cut"] | None = None
+    budget: float | int | None = None
 
     def __post_init__(self) -> None:
         """Check the patterns."""
@@ -95,21 +89,15 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
             raise type_error("modules", "a path or pattern, or a tuple of these", self.modules)
         is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
         is_size = type(self.budget) is int and self.budget >= 0
-        if self.budget not in (None, MIN_CUT) and not (is_share or is_size):
+        if self.budget is not None and not (is_share or is_size):
             raise ValueError(
-                "budget: expected a share from 0.0 to 1.0, a number of bytes (an int) or 'min-cut', got "
+                "budget: expected a share from 0.0 to 1.0, or a number of bytes (an int), got "
                 f"{describe(self.budget)}."
             )
-        if self.budget == MIN_CUT and given:
-            raise ValueError("modules: min-cut looks at the whole step. Leave the modules out.")
 
     def match(self, facts: GraphFacts) -> Iterator[Recomputed]:
         """Yield the calls of the chosen modules; with a budget, as few as it needs."""
         forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
-        if self.budget == MIN_CUT:
-            again = computed_again(forward, facts)
-            readers = sorted({user for node in again for user in node.users if is_backward(user)})
-            return iter([Recomputed(tuple(again), tuple(again), tuple(readers))] if again else [])
         patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not patterns and self.budget is not None:
             patterns = tuple(_blocks(forward))
@@ -130,7 +118,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
         # Inputs and results are in memory anyway.
         there = (*graph.output_node().all_input_nodes, *(n for n in graph.nodes if n.op not in _CALLS))
         reads.update(_maker(node, facts) for node in there)
-        assert isinstance(self.budget, float | int)
+        assert self.budget is not None
         most = self.budget * kept if isinstance(self.budget, float) else self.budget
         changes = {call.path: _change_of_reads(call, facts) for call in calls}
 
@@ -174,7 +162,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
             return map_arg(value, lambda node: copies.get(node, node))
 
         for node in again:
-            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path or module_path(node)}
+            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path}
             # It says that the node belongs to the forward pass.
             meta.pop("partitioner_tag", None)
             copies[node] = edit.insert_before(
@@ -248,44 +236,3 @@ def _maker(node: Node, facts: GraphFacts) -> Node:
 def _bytes(node: Node) -> int:
     """Return the bytes of the tensors that a node returns; symbolic sizes count as in the traced run."""
     return tensor_bytes(known_result(node))
-
-
-def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:
-    """Return the nodes to compute again so that the fewest bytes are kept, by a minimum cut.
-
-    A kept value costs its bytes, except inputs, which are there anyway. Products of matrices, random numbers
-    and calls that are not known to be pure are not computed again.
-
-    Source: the partitioner of AOTAutograd (``min_cut_rematerialization_partition``) cuts the same network.
-    """
-    from networkx import DiGraph, minimum_cut
-
-    network, source, sink = DiGraph(), "source", "sink"
-    calls = [*forward]
-    ends = [node for node in calls if any(map(is_backward, node.users))]
-    needed = upstream(*ends)
-    for node in needed:
-        is_call = node.op in _CALLS
-        value = known_result(node)
-        if not is_call or not isinstance(value, tuple | list):  # parts of several results are kept one by one
-            network.add_edge((node, 0), (node, 1), capacity=_bytes(node) if is_call else 0)
-        else:
-            network.add_edge((node, 0), (node, 1))
-        # An edge without a capacity is never cut, so such a node is not computed again.
-        if not is_call or not _is_cheap(node, facts):
-            network.add_edge(source, (node, 0))
-        for user in node.users:
-            if user in needed:
-                network.add_edge((node, 1), (user, 0))
-    for node in ends:
-        network.add_edge((node, 1), sink)
-    if not ends or source not in network:
-        return []
-    _, (_, behind) = minimum_cut(network, source, sink)
-    return [node for node in calls if (node, 0) in behind]
-
-
-def _is_cheap(node: Node, facts: GraphFacts) -> bool:
-    target = node.target
-    is_known = not isinstance(target, OpOverload) or multiplies_no_matrices(target)
-    return is_known and why_impure(node, facts) is None

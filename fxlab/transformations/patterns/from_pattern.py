@@ -1,4 +1,4 @@
-"""Passes and matches of patterns that are functions of eager torch."""
+"""``fxlab.from_pattern``: a pass made of a function of eager torch and its replacement."""
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import isbuiltin

@@ -1,4 +1,4 @@
-"""Batch norms."""
+"""A view of batch norms in every dialect, for the passes that fuse them."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones among them."""
+"""A view of convolutions in every dialect, transposed ones among them, for passes that fuse into them."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls that replace elements of a value by a number: ``masked_fill``, and ``where`` with one."""
+"""A view of calls that replace elements by a number, ``masked_fill`` and ``where``, for attention masks."""
 
 import math
 from dataclasses import dataclass

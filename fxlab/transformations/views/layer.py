@@ -1,4 +1,4 @@
-"""Calls of layers: of a module, or of an operator that reads the tensors of one."""
+"""The base of views of layers: calls of a module, or of an operator that reads the tensors of one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Linear layers."""
+"""A view of linear layers in every dialect, for the passes that merge, fold or fuse them."""
 
 from typing import Any
 

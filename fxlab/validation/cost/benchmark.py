@@ -1,4 +1,4 @@
-"""Time the stages of a session."""
+"""``fxlab.benchmark``: time the stages of a session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from fxlab.models.running.running import (
     seed_generators,
 )
 from fxlab.models.state.model_state import state_kept
-from fxlab.models.weight_files import check_in_memory
 from fxlab.validation.arguments import check_runs
 from fxlab.validation.outputs.computed_tensors import written_inputs
 
@@ -216,8 +215,7 @@ def benchmark(session: SessionLike, *, rounds: int = 15) -> Times:
     TypeError
         If ``session`` is no session, or ``rounds`` no integer.
     ValueError
-        If the model does not run on the inputs, has no weights or has them in files; or ``rounds`` is not
-        positive.
+        If the model does not run on the inputs, or has no weights; or ``rounds`` is not positive.
 
     Examples
     --------
@@ -234,7 +232,6 @@ def benchmark(session: SessionLike, *, rounds: int = 15) -> Times:
     positive_int(rounds, "rounds")
     original = checked_session(session).original
     check_runs(original, "session.original")
-    check_in_memory(original)
     inputs = inputs_or_examples(session.inputs, original)
     names = ["original", *(str(pass_.name) for pass_ in session.applied)]
     seconds = seconds_in_turns(dict(zip(names, session.stages, strict=True)), inputs, rounds)

@@ -1,4 +1,4 @@
-"""The collectives of a graph, and the work that goes on while they run."""
+"""``steps.collectives``: the collectives of a graph, and the work that goes on while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory over a graph, computed of shapes alone, and the peak of memory during a run."""
+"""``fxlab.memory``: memory over a graph, computed of shapes alone, and the peak during a run."""
 
 from __future__ import annotations
 

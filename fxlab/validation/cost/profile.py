@@ -1,4 +1,4 @@
-"""Time, memory and operations of each node."""
+"""``fxlab.profile``: time, memory and operations of each node."""
 
 import statistics
 import time

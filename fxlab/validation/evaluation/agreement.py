@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx import GraphModule
 
-from fxlab.models.running.running import Inputs, run
 from fxlab.validation.evaluation.batch_inputs import copied_batch
-from fxlab.values.tensors import tensors_by_path, to_float64
 
 Outputs: TypeAlias = dict[str, torch.Tensor]
 """Outputs by path."""
@@ -18,10 +15,7 @@ Metric: TypeAlias = Callable[[Any, Any], Any]
 """Takes the outputs of a model (a tensor, or a mapping of several by path) and the batch; gives a number."""
 
 TOP = 5
-NO_LABEL = -100
-"""The label of elements that do not count, as ``torch.nn.functional.cross_entropy`` has it."""
-
-SHARE, LOSS, MEAN = "share", "loss", "mean"
+SHARE, MEAN = "share", "mean"
 
 
 @dataclass(frozen=True)
@@ -29,9 +23,9 @@ class Measured:
     """One measure on one batch."""
 
     kind: str
-    """``share``, ``loss`` (a sum of negative log likelihoods) or ``mean``."""
+    """``share`` or ``mean``."""
     total: float
-    """How many agree; the sum; or the value itself."""
+    """How many agree, or the value itself."""
     count: float
     """Of how many decisions; or the weight of the value."""
 
@@ -55,50 +49,6 @@ def decisions(ours: Outputs, theirs: Outputs, batch: Any) -> dict[str, Measured]
         if a.shape[-1] > TOP:
             best = [x.topk(TOP, dim=-1).indices.sort(dim=-1).values for x in (a, b)]
             found[f"top-{TOP} of {path}"] = _share((best[0] == best[1]).all(-1), count)
-    return found
-
-
-def predicts_next_token(model: GraphModule, inputs: Inputs) -> bool:
-    """Tell whether a model gives logits of a vocabulary for each token that no later token changes.
-
-    That is tried: the last token of each row is replaced, and the logits before it have to keep every bit.
-    """
-    tokens = _tokens(inputs)
-    if tokens is None or tokens.shape[1] < 2 or not isinstance(inputs, Mapping):
-        return False
-    before = _logits(tensors_by_path(run(model, inputs)), tokens)
-    if before is None:
-        return False
-    other = tokens.clone()
-    other[:, -1] = (other[:, -1] + 1) % before.shape[-1]
-    after = _logits(tensors_by_path(run(model, {**inputs, "input_ids": other})), other)
-    return after is not None and torch.equal(before[:, :-1], after[:, :-1])
-
-
-def next_tokens(ours: Outputs, theirs: Outputs, batch: Any) -> dict[str, Measured]:
-    """Measure how well both predict the next token, and how often they predict the same one.
-
-    Tokens are the ``labels`` of the batch where it has some of that shape, or else its ``input_ids``.
-    """
-    tokens = _tokens(batch)
-    if tokens is None:
-        return {}
-    a, b = _logits(ours, tokens), _logits(theirs, tokens)
-    if a is None or b is None:
-        return {}
-    labels = batch.get("labels")
-    is_given = isinstance(labels, torch.Tensor) and labels.shape == tokens.shape
-    wanted = (labels if is_given else tokens)[:, 1:].to(a.device).long()
-    count = wanted != NO_LABEL
-    mask = _mask(batch, tokens.shape)
-    count = count if mask is None else count & mask[:, 1:] & mask[:, :-1]
-    same = a[:, :-1].argmax(-1) == b[:, :-1].argmax(-1)
-    found = {"next token": _share(same, count)}
-    for name, logits in (("original", a), ("transformed", b)):
-        likelihoods = to_float64(logits[:, :-1]).log_softmax(-1)
-        places = wanted.clamp(min=0)[..., None].to(likelihoods.device)
-        loss = -likelihoods.gather(-1, places)[..., 0][count.to(likelihoods.device)]
-        found[f"perplexity ({name})"] = Measured(LOSS, float(loss.sum()), float(count.sum()))
     return found
 
 
@@ -144,23 +94,3 @@ def _share(same: torch.Tensor, count: torch.Tensor) -> Measured:
 def _mask(batch: Any, shape: torch.Size) -> torch.Tensor | None:
     mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     return mask.bool() if isinstance(mask, torch.Tensor) and mask.shape == shape else None
-
-
-def _tokens(batch: Any) -> torch.Tensor | None:
-    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    is_text = isinstance(tokens, torch.Tensor) and tokens.dim() == 2 and not tokens.is_floating_point()
-    return tokens if is_text else None
-
-
-def _logits(outputs: Outputs, tokens: torch.Tensor) -> torch.Tensor | None:
-    """Return the only output that has a number for each token of a vocabulary."""
-    found = [
-        x
-        for path, x in outputs.items()
-        if x.is_floating_point()
-        and x.dim() == 3
-        and x.shape[:2] == tokens.shape
-        and int(tokens.max()) < x.shape[-1]
-        and (path.endswith("logits") or len(outputs) == 1)
-    ]
-    return found[0] if len(found) == 1 else None

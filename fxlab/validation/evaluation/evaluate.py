@@ -1,4 +1,4 @@
-"""Judge the stack of a session, or another model, on a whole data set."""
+"""``fxlab.evaluate``: judge the stack of a session, or another model, on a whole data set."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model, source_of
 from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
 from fxlab.validation.arguments import check_runs, graph_to_run
-from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
+from fxlab.validation.evaluation.agreement import Metric
 from fxlab.validation.evaluation.batch_inputs import check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work, judged_batch
@@ -63,9 +63,7 @@ def evaluate(
     Notes
     -----
     Decisions are the largest class and the set of the five largest, of the outputs whose path ends in
-    ``logits``, or of all floating outputs of two to five dimensions where there are none. For a graph that
-    gives logits for ``input_ids`` which no later token changes (it is tried on the first batch), the next
-    token and the perplexities are measured, with the batch's ``labels`` or the tokens themselves.
+    ``logits``, or of all floating outputs of two to five dimensions where there are none.
 
     Examples
     --------
@@ -89,12 +87,11 @@ def evaluate(
     check_runs(original, "reference")
     check_runs(transformed, "candidate")
     own = checked_metrics(metrics)
-    gathered, stopped, work = _Gathered(), False, None
+    gathered, stopped, work = _Gathered(), False, Work(original, transformed, own)
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
         try:
             for number, batch in enumerate(batches):
                 check_batch(batch, number)
-                work = work or Work(original, transformed, own, _predicts_next_token(original, batch))
                 gathered.add(judged_batch(work, number, batch), batch)
                 bar.update()
         except KeyboardInterrupt:
@@ -148,13 +145,6 @@ def _worst_batch(original: GraphModule, result: BatchResult, batch: Any) -> Wors
     assert result.verdict is not None
     found = result.verdict, result.max_abs_diff, result.worst_output, result.worst_index
     return WorstBatch(result.number, inputs, batch, *found)
-
-
-def _predicts_next_token(original: GraphModule, batch: Any) -> bool:
-    try:
-        return predicts_next_token(original, inputs_of_batch(original, batch)[0])
-    except Exception:  # the graph may raise anything; the verdict on the batch itself will say so
-        return False
 
 
 def _number_of(batches: Any) -> int | None:

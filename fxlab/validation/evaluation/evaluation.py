@@ -10,7 +10,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
 from fxlab.base.units import counted, percent, with_unit
 from fxlab.models.running.running import Inputs
-from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
+from fxlab.validation.evaluation.agreement import SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
@@ -111,8 +111,8 @@ class Evaluation(Judged):
         """A row for each measure, with its ``value``, the ends and the kind of its interval, and ``n``.
 
         Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
-        normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
-        tokens. Measures that are not estimates, such as the largest difference, have no interval.
+        normal. ``n`` counts decisions or batches. Measures that are not estimates, such as the largest
+        difference, have no interval.
         """
         compared = _compared(self.rows)
         same = sum(row.status == Status.SAME_BITS for row in compared)
@@ -229,11 +229,9 @@ def verdict_over(worst: BatchResult | None, rows: Sequence[BatchResult]) -> Verd
 
 
 def _on_one(measured: Measured | None) -> float:
-    """Return a measure of one batch as a number: a share, a value, or a perplexity."""
+    """Return a measure of one batch as a number: a share or a value."""
     if measured is None or not measured.count:
         return math.nan
-    if measured.kind == LOSS:
-        return _exp(measured.total / measured.count)
     return measured.total / measured.count if measured.kind == SHARE else measured.total
 
 
@@ -242,9 +240,6 @@ def _summary(measured: list[Measured]) -> list[Any]:
     if kind == SHARE:
         return _share_row(sum(one.total for one in measured), sum(one.count for one in measured))
     counts = [one.count for one in measured if one.count]
-    if kind == LOSS:
-        losses = [one.total / one.count for one in measured if one.count]
-        return [*map(_exp, normal(losses, counts)), "normal, of the mean loss", int(sum(counts))]
     return [*normal([one.total for one in measured if one.count], counts), "normal", len(counts)]
 
 
@@ -255,10 +250,6 @@ def _share_row(successes: float, count: float) -> list[Any]:
 
 def _plain_row(value: float, count: int) -> list[Any]:
     return [value, math.nan, math.nan, "", count]
-
-
-def _exp(loss: float) -> float:
-    return math.exp(loss) if loss < 700 else math.inf
 
 
 _Z = NormalDist().inv_cdf(0.975)

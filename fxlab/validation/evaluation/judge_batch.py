@@ -1,4 +1,4 @@
-"""One batch: run by both models and judged."""
+"""Judge one batch for ``evaluate``: both models run on it and are compared."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
+from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
 from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.judgement import Status
@@ -25,7 +25,6 @@ class Work:
     original: GraphModule
     transformed: GraphModule
     metrics: Mapping[str, Metric]
-    predicts_tokens: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,7 @@ def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
 
 def _measures(work: Work, comparison: RunsCompared, batch: Any, elements: int) -> dict[str, Measured]:
     ours, theirs = comparison.outputs
-    found = decisions(ours, theirs, batch)
-    if work.predicts_tokens:
-        found |= next_tokens(ours, theirs, batch)
-    return found | own_metrics(work.metrics, ours, theirs, batch, elements)
+    return decisions(ours, theirs, batch) | own_metrics(work.metrics, ours, theirs, batch, elements)
 
 
 def _largest_difference(comparison: RunsCompared) -> tuple[float, str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Find the pass, and the rewrite in it, that breaks a model."""
+"""``fxlab.bisect``: find the pass, and the rewrite in it, that breaks a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Find where along the graph values begin to differ."""
+"""``fxlab.compare_nodes`` and ``first_divergence``: where along the graph values begin to differ."""
 
 import math
 from dataclasses import dataclass
@@ -65,9 +65,8 @@ def compare_nodes(
     pandas.DataFrame
         One row for each pair of nodes that compute tensors, in the order of the transformed graph, indexed by
         its ``node``: the ``original`` node, ``op``, ``target``, ``module_path``, and ``shape`` and ``dtype``
-        where known, of the transformed one. Nodes of bodies are among them (``true_graph_0/mul``): of several
-        runs, such as the steps of a loop, their row has the largest differences, and there is none where a
-        body has not run. The other columns are
+        where known, of the transformed one. A call of bodies, such as ``torch.cond``, is one node. The other
+        columns are
 
         ``accumulated``, ``max_accumulated``
             The difference when both graphs run by themselves: its norm relative to the original's, and the
@@ -106,11 +105,11 @@ def compare_nodes(
         first, second = matched_by_values(aligned(first, second, given))
     pairs = SideBySide(first, second, given, in_float64=require_bool(judge, "judge"))
     with generators_kept():
-        rows: dict[str, list[Any]] = {}
-        for pair in pairs.pairs():
-            if tensors_by_path(pair.expected):
-                row = _row(pair) + (_judged_row(pair) if judge else [])
-                rows[pair.name] = _worse(rows[pair.name], row) if pair.name in rows else row
+        rows = {
+            pair.node.name: _row(pair) + (_judged_row(pair) if judge else [])
+            for pair in pairs.pairs()
+            if tensors_by_path(pair.expected)
+        }
     columns = [*COLUMNS, *(JUDGED if judge else ())]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("node")
 
@@ -219,7 +218,7 @@ def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Diverg
         for pair in pairs.pairs():
             judgement = _worst(_judgements(pair))
             if judgement is not None and judgement.status is Status.DIFFERENT:
-                return Divergence(pair.name, pair.original_name, judgement, module_path(pair.node))
+                return Divergence(pair.node.name, pair.original.name, judgement, module_path(pair.node))
     return None
 
 
@@ -298,7 +297,7 @@ def _judged_row(pair: Pair) -> list[Any]:
 def _row(pair: Pair) -> list[Any]:
     shape, dtype = shape_and_dtype(pair.node)
     return [
-        pair.original_name,
+        pair.original.name,
         pair.node.op,
         target_text(pair.node),
         module_path(pair.node),
@@ -307,22 +306,6 @@ def _row(pair: Pair) -> list[Any]:
         *_difference(pair.expected, pair.accumulated),
         *_difference(pair.expected, pair.introduced),
     ]
-
-
-def _worse(row: list[Any], other: list[Any]) -> list[Any]:
-    """Return one row for two runs of a node in a body: the largest differences, and the worse judgement."""
-    first = COLUMNS.index("accumulated")
-    numbers = [max(pair) for pair in zip(row[first : len(COLUMNS)], other[first : len(COLUMNS)], strict=True)]
-    judgements = [each[len(COLUMNS) :] for each in (row, other)]
-    return [*row[:first], *numbers, *max(judgements, key=_badness)]
-
-
-def _badness(judged: list[Any]) -> tuple[int, float]:
-    """Return a key that is larger for a judgement that is worse, or tells less."""
-    if not judged:
-        return 0, 0.0
-    status, hidden, _ = judged
-    return Status(status).rank, 0.0 if hidden is None else hidden
 
 
 def _difference(expected: Any, value: Any) -> tuple[float, float]:

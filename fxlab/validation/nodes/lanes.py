@@ -17,7 +17,6 @@ from fxlab.models.state.model_state import memory_of
 from fxlab.operators import draws_random_numbers
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, keeps_state
-from fxlab.validation.nodes.body_runs import BodyRuns
 from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode, first_difference, replayable
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.verdicts.new_values import TRIES, NewValues
@@ -31,12 +30,8 @@ NOT_THERE = object()
 class NodeRunner:
     """Runs nodes of a graph one at a time."""
 
-    def __init__(
-        self, module: GraphModule, name: str, inputs: Inputs, given: tuple[Any, ...] | None = None
-    ) -> None:
+    def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
         self.module, self.graph = module, module.graph
-        self.runs = BodyRuns()
-        """The runs of the bodies that the latest node of this lane calls."""
         self.values: dict[Node, Any] = {}
         self.dtypes: dict[Node, Dtypes] = {}
         self.drawn: dict[Node, list[Draw]] = {}
@@ -47,7 +42,7 @@ class NodeRunner:
         self._interpreter = Interpreter(with_own_state(module))
         self._interpreter.extra_traceback = False
         try:
-            arguments = placeholder_values(module, inputs) if given is None else given
+            arguments = placeholder_values(module, inputs)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         self._interpreter.args_iter = iter(module.graph.process_inputs(*arguments))
@@ -55,8 +50,8 @@ class NodeRunner:
         self.given = {node: self._interpreter.run_node(node) for node in inputs_of_graph}
 
     def run(self, node: Node, values: dict[Node, Any]) -> None:
-        """Run a node and keep its value, and the arguments of the bodies that it calls."""
-        self.values[node] = self.computed(node, self.runs.noted(node, self.module, values))
+        """Run a node and keep its value."""
+        self.values[node] = self.computed(node, values)
         self.dtypes[node] = dtypes_of(self.values[node])
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
@@ -117,8 +112,8 @@ def _exact_interpreter(
 class ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on kept float64 values."""
 
-    def __init__(self, original: NodeRunner, transformed: NodeRunner, new: NewValues | None = None) -> None:
-        self.new = NewValues(original.module, transformed.module) if new is None else new
+    def __init__(self, original: NodeRunner, transformed: NodeRunner) -> None:
+        self.new = NewValues(original.module, transformed.module)
         self._given = {**original.given, **transformed.given}
         self._lanes = original, transformed
         first, second = with_own_state(original.module), with_own_state(transformed.module)

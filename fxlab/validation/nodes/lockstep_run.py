@@ -1,4 +1,4 @@
-"""Running two graphs in step, each node next to its match in the other graph."""
+"""Run two graphs in step for ``compare_nodes``, each node next to its match in the other graph."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,9 +16,7 @@ from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.running.running import Inputs, takes_derivatives
 from fxlab.operators import written_arguments
 from fxlab.operators.node_info import attribute_at
-from fxlab.validation.nodes.body_runs import body_names, matching_bodies
 from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, NodeRunner, give_the_same_draws
-from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.values.tensors import tensors_by_path
 
 
@@ -48,34 +46,6 @@ class Pair:
     """The value that the node of the transformed graph computes from the original's values."""
     exact: Callable[[], Exact]
     """Computes both in float64, from the original's values, as long as this is the latest pair."""
-    bodies: tuple[str, str] = ("", "")
-    """The prefixes of the names of nodes in the bodies that the two are in."""
-
-    @property
-    def name(self) -> str:
-        """The name of the node, such as ``true_graph_0/mul`` in a body."""
-        return f"{self.bodies[0]}{self.node.name}"
-
-    @property
-    def original_name(self) -> str:
-        """The name of the original."""
-        return f"{self.bodies[1]}{self.original.name}"
-
-
-@dataclass(frozen=True)
-class BodyRun:
-    """One run of two bodies that match: the arguments of each in its own graph."""
-
-    expected: tuple[Any, ...]
-    accumulated: tuple[Any, ...]
-    inputs: dict[Node, Node]
-    """The inputs of the two that match."""
-    prefixes: tuple[str, str]
-    """The prefixes of the names of the nodes, of the transformed one first."""
-    names: tuple[dict[int, str], dict[int, str]]
-    """The same for all bodies of the two outermost graphs, by the ``id`` of each."""
-    new: NewValues | None
-    """The new weights of the whole model, if it runs in float64."""
 
 
 class SideBySide:
@@ -86,40 +56,25 @@ class SideBySide:
     before its slice). Values are dropped after their last use. Each of these runs has its own copy of the
     buffers and parameters that the graph writes, and the modules are left as they are; random number
     generators are seeded again for each node, and the caller restores them. ``in_float64``: whether
-    :attr:`Pair.exact` will be called, which costs further runs of nodes without a match. ``body``: the run to
-    repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
+    :attr:`Pair.exact` will be called, which costs further runs of nodes without a match.
     """
 
     def __init__(
-        self,
-        original: GraphModule,
-        transformed: GraphModule,
-        inputs: Inputs,
-        *,
-        in_float64: bool = False,
-        body: BodyRun | None = None,
+        self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
     ) -> None:
         if transformed is original:  # values are kept by node
             transformed = share_tensors_copy(original)
-        self._matching = match_nodes(original, transformed, body.inputs if body else None)
+        self._matching = match_nodes(original, transformed)
         self._takes_derivatives = any(
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
         )
-        expected, accumulated = (body.expected, body.accumulated) if body else (None, None)
-        self._first = NodeRunner(original, "original", inputs, expected)
-        self._second = NodeRunner(transformed, "transformed", inputs, accumulated)
-        self._again = NodeRunner(transformed, "transformed", inputs, accumulated)
+        self._first = NodeRunner(original, "original", inputs)
+        self._second = NodeRunner(transformed, "transformed", inputs)
+        self._again = NodeRunner(transformed, "transformed", inputs)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
-        if body is None:
-            give_the_same_draws(self._first, self._second, inputs)
-            self._again.to_draw = self._second.to_draw
-        self._exact = (
-            ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
-        )
-        self._prefixes = body.prefixes if body else ("", "")
-        self._names = body.names if body else (body_names(transformed), body_names(original))
-        if self._exact is not None:
-            self._second.runs.keeps_object = self._exact.new.__contains__
+        give_the_same_draws(self._first, self._second, inputs)
+        self._again.to_draw = self._second.to_draw
+        self._exact = ExactLanes(self._first, self._second) if in_float64 else None
         self._partners = {other: node for node, other in self._matching.originals.items()}
         held = ("placeholder", "get_attr")
         self._rest = sorted(original.graph.nodes, key=lambda node: node.op not in held)[::-1]
@@ -134,11 +89,7 @@ class SideBySide:
             self._needed[other] += 1 + len(node.users)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes.
-
-        Those in the bodies of a call come before it, once for each run of the body. In a branch that is not
-        taken there are none, nor in bodies that run on many values at once, as in ``flex_attention``.
-        """
+        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
         finished = None
         for node in self._second.graph.nodes:
             # Not around the yield: the mode is the caller's there.
@@ -148,23 +99,7 @@ class SideBySide:
                 pair = self._step(node)
             finished = node
             if pair is not None:
-                yield from self._inside(pair)
                 yield pair
-
-    def _inside(self, pair: Pair) -> Iterator[Pair]:
-        """Yield the pairs in the bodies that both nodes of a pair call."""
-        modules = self._first.module, self._second.module
-        for bodies in matching_bodies((pair.original, pair.node), modules, self._matching.originals):
-            original, transformed = bodies.original.module, bodies.transformed.module
-            expected = self._first.runs.inputs[bodies.original.path]
-            accumulated = self._second.runs.inputs[bodies.transformed.path]
-            prefixes = (self._names[0].get(id(transformed), ""), self._names[1].get(id(original), ""))
-            new = self._exact.new if self._exact is not None else None
-            for given in zip(expected, accumulated, strict=False):  # a loop may take another number of steps
-                run = BodyRun(*given, bodies.inputs, prefixes, self._names, new)
-                yield from SideBySide(
-                    original, transformed, (), in_float64=self._exact is not None, body=run
-                ).pairs()
 
     def _step(self, node: Node) -> Pair | None:
         if node.op == "output":
@@ -179,11 +114,7 @@ class SideBySide:
             expected, accumulated = self._first.values[other], self._second.values[node]
             if _comparable(expected, accumulated) and self._has_exact(node, other):
                 introduced = expected if self._is_same_step(node) else self._on_originals(node)
-                return Pair(
-                    *(node, other, expected, accumulated, introduced),
-                    lambda: self._in_float64(node),
-                    self._prefixes,
-                )
+                return Pair(node, other, expected, accumulated, introduced, lambda: self._in_float64(node))
             self._incomparable.update((node, other))
         return None
 

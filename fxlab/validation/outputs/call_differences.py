@@ -1,4 +1,4 @@
-"""Differences of two calls other than the numbers in their outputs."""
+"""Differences of two calls other than in numbers, such as aliases and classes, for the verdict."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any

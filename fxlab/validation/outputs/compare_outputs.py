@@ -1,4 +1,4 @@
-"""Distances between the outputs of two models."""
+"""``fxlab.compare_outputs``: distances between the outputs of two models."""
 
 import math
 from collections.abc import Mapping

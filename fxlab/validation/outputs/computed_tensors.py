@@ -1,4 +1,4 @@
-"""Tensors that a model returns, and those that it writes."""
+"""Tensors that a model returns or writes, by name: the results that comparisons compare."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

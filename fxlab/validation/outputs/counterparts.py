@@ -11,7 +11,6 @@ from fxlab.models.running.running import Inputs, argument_names, given_arguments
 from fxlab.models.state.module_tensors import place_of, plain_name
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
-from fxlab.values.lazy import is_lazy
 from fxlab.values.tensors import is_plain
 
 
@@ -122,4 +121,4 @@ def same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
 
 def _identity(tensor: torch.Tensor) -> object:
     has_place = is_plain(tensor) and not tensor.is_meta and tensor.numel() and tensor.layout is torch.strided
-    return place_of(tensor) if has_place or is_lazy(tensor) else id(tensor)
+    return place_of(tensor) if has_place else id(tensor)

@@ -1,4 +1,4 @@
-"""Inputs of other kinds, made from given ones."""
+"""Inputs of other kinds, made from given ones: those of ``verdict(variants=True)``."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

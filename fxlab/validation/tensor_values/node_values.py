@@ -1,4 +1,4 @@
-"""The value of a node, the weights that it holds, and how far the value is from the original's."""
+"""``fxlab.node_values``: the value of a node, its weights, and the distance from the original's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from fxlab.operators.node_info import attribute_at, nodes_at, unknown_node
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
 from fxlab.validation.tensor_values.visited_run import values_at, visit_values
-from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import tensors_by_path
 
 Kind = Literal["value", "original", "difference", "weight"]
@@ -196,9 +195,7 @@ def values_in(
     notes += [
         f"The weight {name} is on the meta device and has no values." for name, w in weights if w.is_meta
     ]
-    tensors += [
-        TensorValue("weight", name, numbers_of(weight)) for name, weight in weights if not weight.is_meta
-    ]
+    tensors += [TensorValue("weight", name, weight) for name, weight in weights if not weight.is_meta]
     return NodeValues(node.name, tuple(tensors), tuple(notes))
 
 

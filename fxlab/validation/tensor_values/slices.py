@@ -1,4 +1,4 @@
-"""Two dimensions of a tensor as a picture of at most 256 x 256 cells."""
+"""Two dimensions of a tensor as a picture of at most 256 x 256 cells, for ``node_values``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

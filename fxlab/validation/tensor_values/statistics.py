@@ -1,4 +1,4 @@
-"""Statistics and a histogram of one tensor, a chunk at a time."""
+"""Statistics and a histogram of one tensor for ``node_values``, a chunk at a time."""
 
 import math
 from collections.abc import Iterator

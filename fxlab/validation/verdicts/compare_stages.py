@@ -1,4 +1,4 @@
-"""Changes of each stage of a session, in the graph and in the outputs so far."""
+"""``fxlab.compare_stages``: changes of each stage of a session, in the graph and in the outputs so far."""
 
 import math
 from typing import Any

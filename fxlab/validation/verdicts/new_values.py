@@ -8,7 +8,6 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.state.module_tensors import place_of, tensors_of
-from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import (
     bits_of,
     is_plain,
@@ -51,7 +50,7 @@ class NewValues:
         parts = {part for tensor in replaced for part in _part_digests(tensor)}
         vectors = {(t.dtype, _bytes(t)) for t in replaced if t.dim() == 1 and t.numel() > 1}
         for place in new:
-            found = _NewParts.of(numbers_of(after[place]), parts, vectors)
+            found = _NewParts.of(after[place], parts, vectors)
             if found.count:
                 self._new[place] = found
 
@@ -66,7 +65,6 @@ class NewValues:
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return a tensor in float64, its new values moved as rounding them once more would move them."""
         new = self._new.get(place_of(tensor))
-        tensor = numbers_of(tensor)
         wide = to_float64(tensor.detach(), copy=True)
         if new is None:
             return wide
@@ -115,7 +113,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """
     if tensor.is_complex():
         return torch.view_as_complex(moved(real_numbers(tensor), generator))
-    wide = to_float64(numbers_of(tensor).detach().cpu(), copy=True).contiguous()
+    wide = to_float64(tensor.detach().cpu(), copy=True).contiguous()
     for block in torch.split(wide.view(-1), _BLOCK):  # in blocks, to take little memory besides the result
         random = torch.rand(block.shape, generator=generator, dtype=torch.float64, device="cpu") - 0.5
         if tensor.dtype == torch.float64:
@@ -201,7 +199,6 @@ def _places_in(data: bytes, part: bytes, size: int) -> Iterator[int]:
 
 
 def _part_digests(tensor: torch.Tensor) -> Iterator[int]:
-    tensor = numbers_of(tensor)
     if tensor.dim() == 1:
         yield from row_digests(tensor[None])
     for dim in _part_dims(tensor):

@@ -1,4 +1,4 @@
-"""Judge whether a transformed model computes the same, the same up to rounding, or another function."""
+"""``fxlab.verdict``: whether a model computes the same, the same up to rounding, or another function."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,6 @@ from fxlab.models.parallel.ranks import ranks_together
 from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.running.running import Inputs
 from fxlab.models.state.settings import NumericSettings
-from fxlab.models.weight_files import are_in_files
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
@@ -172,13 +171,11 @@ class Reference:
     ) -> None:
         check_is(torch.nn.Module, original, "original")
         check_runs(original, "original")
-        if require_bool(gradients, "gradients") and are_in_files(original):
-            raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
         self.original = original
         self.inputs = named_inputs(original, inputs, variants)
         """The inputs of the models, by name."""
         self._asks_others = variants is not False
-        self._compares_gradients = gradients
+        self._compares_gradients = require_bool(gradients, "gradients")
         self._settings: NumericSettings | None = None
         self._kept_runs: dict[str, Runs] = {}
 

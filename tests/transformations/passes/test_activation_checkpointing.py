@@ -144,51 +144,6 @@ def test_a_budget_computes_nothing_again_from_what_it_no_longer_keeps():
     assert most_activations(step) - most_activations(changed) == 4 * 5 * 64
 
 
-def products(graph_module):
-    names = (str(node.target) for node in graph_module.graph.nodes)
-    return [name for name in names if "mm" in name or "bernoulli" in name]
-
-
-def test_a_minimum_cut_keeps_fewer_bytes_and_multiplies_nothing_again(step):
-    session = fxlab.Session(step, passes=[ActivationCheckpointing(budget="min-cut")])
-    before, called = most_activations(session), products(session.graph_module)
-    names = [(node.name, str(node.args)) for node in session.graph_module.graph.nodes]
-    session.apply("activation-checkpointing")
-    assert most_activations(session) < 0.9 * before
-    assert products(session.graph_module) == called
-    assert str(session.verdict().status) == "same bits"
-    checkpoint = ActivationCheckpointing(budget="min-cut")
-    back = checkpoint(checkpoint(copy.deepcopy(session.original)), reverse=True)
-    assert [(node.name, str(node.args)) for node in back.graph.nodes] == names
-
-
-def test_a_minimum_cut_keeps_what_is_smallest_on_the_way():
-    def narrow(x, w):  # the mean is a number; all that follows is computed of it again
-        mean = (x @ w).mean()
-        wide = mean.expand(1000) * 2
-        return (wide.exp() * wide.sin()).sum()
-
-    class Narrow(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.randn(4, 4))
-
-        def forward(self, x):
-            return narrow(x, self.w)
-
-    step = step_of(Narrow(), torch.randn(3, 4), lambda output: output)
-    changed = ActivationCheckpointing(budget="min-cut")(copy.deepcopy(step))
-    again = {str(node.target) for node in changed.graph.nodes if "recomputed" in node.meta}
-    assert {"aten.exp.default", "aten.sin.default"} <= again
-    assert "aten.mm.default" not in again
-    assert fxlab.verdict(step, changed, fxlab.Session(step).inputs).same_bits
-
-
-def test_a_minimum_cut_looks_at_the_whole_step():
-    with pytest.raises(ValueError, match="Leave the modules out"):
-        ActivationCheckpointing("blocks.*", budget="min-cut")
-
-
 @pytest.mark.parametrize("budget", [1.5, -1, True, "2GB"])
 def test_what_is_no_budget_is_refused_in_words(budget):
     with pytest.raises(ValueError, match="budget: expected a share"):

@@ -14,7 +14,6 @@ from torch import fx, nn
 import fxlab
 from fxlab import Session, evaluate, from_callable
 from fxlab.base.results import json_text
-from fxlab.validation.evaluation.agreement import next_tokens, predicts_next_token
 from fxlab.validation.evaluation.evaluation import normal, wilson
 
 ROOT = Path(__file__).parents[3]
@@ -119,20 +118,6 @@ def test_the_worst_batches_are_bounded_and_open():
     assert Session(session.original, found.worst[0].inputs).graph_module is session.original
 
 
-def test_one_token_does_not_tell_whether_the_next_is_predicted():
-    class Next(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words = nn.Embedding(40, 40)
-
-        def forward(self, input_ids):
-            return self.words(input_ids)
-
-    model = fx.symbolic_trace(Next())
-    assert predicts_next_token(model, {"input_ids": TOKENS})
-    assert not predicts_next_token(model, {"input_ids": TOKENS[:, :1]})
-
-
 def test_the_output_that_differs_most_is_named():
     other = evaluate(lambda x: (x, x, x), lambda x: (x + 1, x + 2, x + 1), rows(1)).worst[0]
     assert (other.output, other.max_abs_diff) == ("1", pytest.approx(2))
@@ -204,46 +189,6 @@ def test_an_interrupt_keeps_what_is_done(session):
     assert partial.stopped
     assert "partial: it was stopped after 3 batches" in str(partial)
     pd.testing.assert_frame_equal(partial.batches, session.evaluate(rows(3)).batches)
-
-
-class Next(nn.Module):
-    def __init__(self, causal):
-        super().__init__()
-        self.embedding, self.head, self.causal = nn.Embedding(20, 4), nn.Linear(4, 20), causal
-
-    def forward(self, input_ids):
-        x = self.embedding(input_ids)
-        return {"logits": self.head(x.cumsum(1) if self.causal else x + x.mean(1, keepdim=True))}
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_next_tokens_are_measured_where_logits_are_causal(causal):
-    torch.manual_seed(0)
-    model = Next(causal).eval()
-    ids = torch.randint(20, (3, 6))
-    found = Session(model, {"input_ids": ids}).evaluate([{"input_ids": ids}]).table
-    assert ("perplexity (original)" in found.index) is causal
-    if causal:
-        loss = nn.functional.cross_entropy(model(ids)["logits"][:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-        assert found.loc["perplexity (original)", "value"] == pytest.approx(math.exp(loss.item()), rel=1e-4)
-        assert found.loc["next token", "n"] == 15
-
-
-@pytest.mark.parametrize(
-    "shape", [(2, 5, 4), (2, 4, 30), (2, 5, 30, 1)], ids=["hidden", "rows", "dimensions"]
-)
-def test_outputs_that_are_no_numbers_of_a_vocabulary_predict_no_tokens(shape):
-    outputs = {"logits": torch.zeros(shape)}
-    assert next_tokens(outputs, outputs, {"input_ids": torch.arange(10).reshape(2, 5)}) == {}
-
-
-@pytest.mark.parametrize(
-    ("mask", "count"), [([1, 1, 1, 1, 1], 4), ([0, 0, 1, 1, 1], 2), ([1, 1, 1, 1, 0], 3)]
-)
-def test_padding_and_what_is_read_of_it_are_no_tokens(mask, count):
-    outputs = {"logits": torch.zeros(1, 5, 30)}
-    batch = {"input_ids": torch.arange(5)[None], "attention_mask": torch.tensor([mask])}
-    assert next_tokens(outputs, outputs, batch)["next token"].count == count
 
 
 def test_a_refusal_names_all_batches_only_where_they_are_few():

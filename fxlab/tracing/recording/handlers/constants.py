@@ -1,4 +1,4 @@
-"""Calls that make tensors of numbers of Python and arrays of numpy."""
+"""The handler of calls that make tensors of Python's numbers and of numpy's arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of torch that take functions: branches and loops, each function as a graph of its own."""
+"""The handler of operators that take functions: branches and loops, each function as a graph."""
 
 from __future__ import annotations
 

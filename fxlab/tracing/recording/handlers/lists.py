@@ -1,4 +1,4 @@
-"""Calls that give or take lists of tensors or numbers."""
+"""The handler of calls that take or return lists of tensors or numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about the memory of tensors: fake ones have none, and may share a storage."""
+"""The handler of questions about the memory of tensors: fake ones have none, and may share a storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of modules: leaves and modules kept whole are one node, others are gone into."""
+"""The handler of modules: leaves and modules kept whole are one node, others are gone into."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the functions and modules that stay one node each."""
+"""The handler of functions and modules that stay one node each."""
 
 from __future__ import annotations
 

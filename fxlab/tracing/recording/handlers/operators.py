@@ -1,4 +1,4 @@
-"""Any call that no other handler takes: it is made, and becomes a node or a condition."""
+"""The handler of calls that no other takes: each is made, and becomes a node or a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls by which Python takes numbers out of tensors."""
+"""The handler of calls by which Python takes numbers out of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A torch-level call on its way through the handlers."""
+"""A torch-level call, as the recorder passes it to the handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that torch hides from modes: autograd's functions, ``torch.vmap``, derivatives, FlexAttention."""
+"""The handler of calls that torch hides from modes: autograd's functions, ``vmap``, FlexAttention."""
 
 from __future__ import annotations
 
