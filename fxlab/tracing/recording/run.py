@@ -253,11 +253,10 @@ class RecordingState:
         with InterruptsHeld():
             with self.unseen():
                 call = None if self.recording.bodies else self._shared.find(func, args, kwargs)
-                result = (
-                    fake_result(func, args, kwargs) if call is None or call.result is None else call.result
-                )
-            if result is None:
-                result = func(*args, **kwargs)
+                if call is not None and call.result is not None:
+                    return call.result
+                result = fake_result(func, args, kwargs)
+            result = func(*args, **kwargs) if result is None else result
             if call is not None:
                 call.keep(result)
             return result

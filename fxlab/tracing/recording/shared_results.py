@@ -8,7 +8,6 @@ nothing about sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,33 +25,24 @@ _CONSTANTS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class _Result:
-    """A result: a new tensor, or a view of that one of the call's tensors whose number is ``viewed``."""
-
-    tensor: FakeTensor
-    requires_grad: bool
-    viewed: int | None
-
-
 class _UnlikeOthersError(Exception):
     """A call depends on more than can be compared."""
 
 
 class SharedResults:
-    """The results of calls of one run. ``mode``: makes its fake tensors. ``sizes``: knows their symbols."""
+    """The results of calls of one run. ``mode``: makes its fake tensors. ``sizes``: knows their symbols.
+
+    ``known``: a copy of each, whether it has a gradient, and the number of the tensor that it is a view of,
+    among those of its call. ``tell``: functions that have given something else than a tensor.
+    """
 
     def __init__(self, mode: FakeMode, sizes: ModelSizes) -> None:
-        self.mode, self._sizes = mode, sizes
+        self.mode, self._sizes, self._version = mode, sizes, -1
         self._can_share = can_remember(sizes) and mode.shares_storages and not mode.propagate_real_tensors
-        self._version = -1
-        self.known: dict[Any, _Result] = {}
+        self.known: dict[Any, tuple[FakeTensor, bool, int | None]] = {}
         self.tell: set[Any] = set()
-        """Functions that have given something else than a tensor."""
 
-    def find(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> SharedCall | None:
+    def find(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> SharedCall | None:
         """Return a call that is to be made, with its result if that is known; ``None`` if unlike others."""
         # What an attribute gives may be there already.
         if not self._can_share or func in self.tell or getattr(func, "__name__", "") == "__get__":
@@ -81,8 +71,7 @@ class SharedCall:
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), attention_backends()
         self._key = func, settings, self._told(arguments)
         self._before = shared.progress()
-        found = shared.known.get(self._key)
-        self.result = None if found is None else self._again(found)
+        self.result = self._again(*shared.known[self._key]) if self._key in shared.known else None
         self._versions = [] if self.result is not None else [*map(version_of, self._tensors)]
 
     def _told(self, value: Any) -> Any:
@@ -96,7 +85,7 @@ class SharedCall:
             return kind, *[self._told(item) for item in value]
         if kind is slice:
             return slice, *[self._told(item) for item in (value.start, value.stop, value.step)]
-        if not is_plain_fake(value) or value.fake_mode is not self._shared.mode or not _is_usual(value):
+        if not _is_usual(value) or value.fake_mode is not self._shared.mode:
             raise _UnlikeOthersError
         if any(value is other for other in self._tensors):
             raise _UnlikeOthersError
@@ -104,21 +93,19 @@ class SharedCall:
         sizes = *value.shape, *value.stride(), value.storage_offset()
         return value.dtype, value.fake_device, value.requires_grad, *map(_expression, sizes)
 
-    def _again(self, found: _Result) -> torch.Tensor | None:
+    def _again(self, known: FakeTensor, has_gradient: bool, viewed: int | None) -> torch.Tensor | None:
         """Return a result anew; ``None`` for a view of a tensor in other memory."""
         mode = self._shared.mode
-        result = mode.of(found.tensor, found.tensor.fake_device)
-        if found.viewed is not None:
-            viewed = self._tensors[found.viewed]
-            is_there = storage_of(viewed) == storage_of(result)
-            return mode.given_by(torch.ops.aten.alias.default, viewed, result) if is_there else None
+        result = mode.of(known, known.fake_device)
+        if viewed is not None:
+            of = self._tensors[viewed]
+            is_there = storage_of(of) == storage_of(result)
+            return mode.given_by(torch.ops.aten.alias.default, of, result) if is_there else None
         mode.has_shared = True
-        return computed_from(result, *self._tensors) if found.requires_grad else result
+        return computed_from(result, *self._tensors) if has_gradient else result
 
     def keep(self, result: Any) -> None:
         """Keep the result of the call for others, if it is a new tensor or a view of one that was given."""
-        if self.result is not None:
-            return
         if type(result) is not FakeTensor:
             self._shared.tell.add(self._func)
             return
@@ -126,31 +113,28 @@ class SharedCall:
             is_made_only = self._versions == [*map(version_of, self._tensors)]
             if not is_made_only or self._before != self._shared.progress() or not _is_usual(result):
                 return
-            viewed = None
-            storages = [*map(storage_of, self._tensors)]
-            followed = [
-                tensor for tensor in self._tensors if torch.is_grad_enabled() and tensor.requires_grad
-            ]
+            storages, viewed = [*map(storage_of, self._tensors)], None
+            may_follow = torch.is_grad_enabled()
             if storage_of(result) in storages:
                 viewed = storages.index(storage_of(result))
                 of = self._tensors[viewed]
                 is_view = result._is_view() and result._base is (of._base if of._is_view() else of)
-                if (
-                    not is_view
-                    or result.dtype != of.dtype
-                    or result.requires_grad != (any(of is each for each in followed))
-                ):
+                follows = may_follow and of.requires_grad
+                if not is_view or result.dtype != of.dtype or result.requires_grad != follows:
                     return
-            elif result._is_view() or (result.requires_grad and (result.is_leaf or not followed)):
-                return
+            else:
+                may_follow &= any(tensor.requires_grad for tensor in self._tensors)
+                if result._is_view() or (result.requires_grad and (result.is_leaf or not may_follow)):
+                    return
             copy = self._shared.mode.of(result, result.fake_device)
-            self._shared.known[self._key] = _Result(copy, result.requires_grad, viewed)
+            self._shared.known[self._key] = copy, result.requires_grad, viewed
 
 
-def _is_usual(tensor: FakeTensor) -> bool:
+def _is_usual(tensor: Any) -> bool:
     """Tell whether nothing is special about a tensor that a result depends on, or that a copy lacks."""
-    is_strided = tensor.layout is torch.strided and not (tensor.is_inference() or tensor.is_neg())
-    return is_strided and not tensor.is_complex() and is_plain_fake(tensor)
+    if not is_plain_fake(tensor) or tensor.layout is not torch.strided:
+        return False
+    return not (tensor.is_complex() or tensor.is_inference() or tensor.is_neg())
 
 
 def _expression(size: Any) -> Any:

@@ -16,7 +16,6 @@ from torch import nn
 
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.kernels.made_tensors import are_contiguous, are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.kernels.recurrent_modules import pack_padded, pad_packed
 from fxlab.tracing.torch_private import FakeTensor
@@ -27,7 +26,7 @@ def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
     tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
     with_data = any(map(has_data, tensors))
-    maker = _MAKERS.get(func) or (None if with_data else DENSE_RESULTS.get(func))
+    maker = _MAKERS.get(func)
     if kwargs.get("out") is not None:
         return None
     result = maker(*args, **kwargs) if maker is not None else None
@@ -264,7 +263,34 @@ def _adaptive_max_pool(
     return made((*input.shape[:-dimensions], *wanted), input)
 
 
+def _activation(input: FakeTensor, *options: Any, **named: Any) -> torch.Tensor | None:
+    """Functions of each element."""
+    if not named.keys() <= _OPTIONS or not are_plain(input) or not input.is_floating_point():
+        return None
+    if input.constant is not None or has_data(input) or not input.is_contiguous():
+        return None
+    if any(option is True for option in options) or named.get("inplace"):
+        return _written(input)
+    return made(input.shape, input)
+
+
+def _written(input: torch.Tensor) -> torch.Tensor | None:
+    """Mark a tensor as written to; torch refuses some writes to views and to tensors with a gradient."""
+    if input.requires_grad and (input.is_leaf or input._is_view()):
+        return None
+    torch.autograd.graph.increment_version(input)
+    return input
+
+
+_OPTIONS = {"alpha", "approximate", "inplace", "max_val", "min_val", "negative_slope"}
+_ACTIVATIONS: tuple[Any, ...] = (
+    *(nn.functional.elu, nn.functional.gelu, nn.functional.hardsigmoid, nn.functional.hardswish),
+    *(nn.functional.hardtanh, nn.functional.leaky_relu, nn.functional.mish, nn.functional.relu),
+    *(nn.functional.relu6, nn.functional.silu, torch.relu, torch.sigmoid, torch.tanh),
+    *(torch.Tensor.relu, torch.Tensor.sigmoid, torch.Tensor.tanh),
+)
 _MAKERS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_ACTIVATIONS, _activation),
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
     torch.corrcoef: _cov,

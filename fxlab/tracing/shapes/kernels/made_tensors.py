@@ -26,7 +26,9 @@ def made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
 def computed_from(result: FakeTensor, *given: torch.Tensor) -> torch.Tensor:
     """Return a new tensor that has a gradient and may be written to, as a call on others gives it."""
     followed = next(tensor for tensor in given if tensor.requires_grad)
-    return result.fake_mode.given_by(torch.ops.aten.clone.default, followed, result)
+    mode = result.fake_mode
+    assert isinstance(mode, FakeMode)
+    return mode.given_by(torch.ops.aten.clone.default, followed, result)
 
 
 def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> FakeTensor:
