@@ -16,17 +16,13 @@ from fxlab.tracing.recording.autocast_regions import attention_backends
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode, is_plain_fake
 from fxlab.tracing.shapes.kernels.made_tensors import computed_from
-from fxlab.tracing.shapes.size_cache import can_remember
-from fxlab.tracing.torch_private import FakeTensor, SymNode
+from fxlab.tracing.shapes.size_cache import can_remember, identity
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.tensors import storage_of, version_of
 
 _CONSTANTS = frozenset(
     (bool, int, float, complex, str, type(None), type(...), torch.dtype, torch.device, torch.memory_format)
 )
-
-
-class _UnlikeOthersError(Exception):
-    """A call depends on more than can be compared."""
 
 
 class SharedResults:
@@ -50,7 +46,7 @@ class SharedResults:
         with torch._C.DisableTorchFunction():
             try:
                 return SharedCall(self, func, (args, *kwargs.items()))
-            except _UnlikeOthersError:
+            except NotImplementedError:
                 return None
 
     def progress(self) -> Any:
@@ -67,7 +63,7 @@ class SharedCall:
     def __init__(self, shared: SharedResults, func: Any, arguments: Any) -> None:
         self._shared, self._func, self._tensors = shared, func, list[FakeTensor]()
         if torch._C._is_any_autocast_enabled():
-            raise _UnlikeOthersError
+            raise NotImplementedError
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), attention_backends()
         self._key = func, settings, self._told(arguments)
         self._before = shared.progress()
@@ -80,18 +76,18 @@ class SharedCall:
         if kind in _CONSTANTS:
             return kind, value  # as 1, 1.0 and True are equal
         if kind is torch.SymInt:
-            return _expression(value)
+            return identity(value.node)
         if kind in (tuple, list, torch.Size):
             return kind, *[self._told(item) for item in value]
         if kind is slice:
             return slice, *[self._told(item) for item in (value.start, value.stop, value.step)]
-        if not _is_usual(value) or value.fake_mode is not self._shared.mode:
-            raise _UnlikeOthersError
-        if any(value is other for other in self._tensors):
-            raise _UnlikeOthersError
+        is_once = all(value is not other for other in self._tensors)
+        if not _is_usual(value) or value.fake_mode is not self._shared.mode or not is_once:
+            raise NotImplementedError
         self._tensors.append(value)
         sizes = *value.shape, *value.stride(), value.storage_offset()
-        return value.dtype, value.fake_device, value.requires_grad, *map(_expression, sizes)
+        known = [identity(getattr(size, "node", size)) for size in sizes]
+        return value.dtype, value.fake_device, value.requires_grad, *known
 
     def _again(self, known: FakeTensor, has_gradient: bool, viewed: int | None) -> torch.Tensor | None:
         """Return a result anew; ``None`` for a view of a tensor in other memory."""
@@ -113,33 +109,27 @@ class SharedCall:
             is_made_only = self._versions == [*map(version_of, self._tensors)]
             if not is_made_only or self._before != self._shared.progress() or not _is_usual(result):
                 return
-            storages, viewed = [*map(storage_of, self._tensors)], None
-            may_follow = torch.is_grad_enabled()
-            if storage_of(result) in storages:
-                viewed = storages.index(storage_of(result))
-                of = self._tensors[viewed]
-                is_view = result._is_view() and result._base is (of._base if of._is_view() else of)
-                follows = may_follow and of.requires_grad
-                if not is_view or result.dtype != of.dtype or result.requires_grad != follows:
-                    return
-            else:
-                may_follow &= any(tensor.requires_grad for tensor in self._tensors)
-                if result._is_view() or (result.requires_grad and (result.is_leaf or not may_follow)):
-                    return
-            copy = self._shared.mode.of(result, result.fake_device)
-            self._shared.known[self._key] = copy, result.requires_grad, viewed
+            storages = [*map(storage_of, self._tensors), storage_of(result)]
+            viewed = storages.index(storages[-1])
+            within = self._tensors[viewed : viewed + 1]
+            follows = torch.is_grad_enabled() and any(t.requires_grad for t in within or self._tensors)
+            is_kept = not result._is_view() and (not result.requires_grad or (follows and not result.is_leaf))
+            for of in within:
+                base = of._base if of._is_view() else of
+                is_kept = result._is_view() and result._base is base and result.dtype == of.dtype
+                is_kept = is_kept and result.requires_grad == follows
+            # A size that data decides is that of one tensor: torch knows it if the same call is made again.
+            if is_kept and _symbols(result) <= set[Any]().union(*map(_symbols, self._tensors)):
+                copy = self._shared.mode.of(result, result.fake_device)
+                self._shared.known[self._key] = copy, result.requires_grad, viewed if within else None
+
+
+def _symbols(tensor: torch.Tensor) -> set[Any]:
+    followed = (size.node._expr for size in tensor.shape if isinstance(size, torch.SymInt))
+    return {symbol for expression in followed for symbol in expression.free_symbols}
 
 
 def _is_usual(tensor: Any) -> bool:
     """Tell whether nothing is special about a tensor that a result depends on, or that a copy lacks."""
-    if not is_plain_fake(tensor) or tensor.layout is not torch.strided:
-        return False
-    return not (tensor.is_complex() or tensor.is_inference() or tensor.is_neg())
-
-
-def _expression(size: Any) -> Any:
-    if type(size) is int:
-        return size
-    if not isinstance(size.node, SymNode):
-        raise _UnlikeOthersError
-    return size.node._expr
+    is_dense = is_plain_fake(tensor) and tensor.layout is torch.strided
+    return is_dense and not (tensor.is_complex() or tensor.is_inference() or tensor.is_neg())

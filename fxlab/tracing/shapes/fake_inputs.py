@@ -84,8 +84,6 @@ class FakeInputs:
         # The mode reads this setting once, when it is made.
         with config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
-        # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
-        self.mode.remembers_views = not dynamic
         self.mode.shares_storages = not own_storages
         self.work = self.shape_env.work
         self.given_up: set[Size] = set()

@@ -34,7 +34,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
     _is_writing = False
     _given: tuple[Any, FakeTensor] | None = None
-    remembers_views = True
     shares_storages = True
     """Whether tensors of one shape may share a storage, as long as no model compares storages."""
     has_shared = False
@@ -60,10 +59,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return rule(self, *args, **(kwargs or {}))
 
     def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make each view again if asked to, and an alias without asking about sizes."""
+        """Make each view again, and an alias without asking about sizes.
+
+        To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
+        """
         if func is torch.ops.aten.alias.default and is_plain_fake(args[0]):
             return self.of(args[0], args[0].fake_device)
-        if not self.remembers_views and getattr(func, "is_view", False):
+        if getattr(func, "is_view", False):
             return self._dispatch_impl(func, types, args, kwargs)
         return super()._cached_dispatch_impl(func, types, args, kwargs)
 

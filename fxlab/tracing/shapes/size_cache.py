@@ -89,7 +89,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
             if version != sizes._version_counter:
                 version = sizes._version_counter
                 known.clear()
-            key = name, _identity(number), *map(_identity, others)
+            key = name, identity(number), *map(identity, others)
             try:
                 return known[key]
             except KeyError:
@@ -132,7 +132,7 @@ def _remainder(compute: Callable[..., Any]) -> Callable[..., Any]:
     return remainder
 
 
-def _identity(number: Any) -> Any:
+def identity(number: Any) -> Any:
     """Return every property of a symbolic number that a result depends on."""
     if not isinstance(number, SymNode):
         return number

@@ -16,7 +16,7 @@ from torch import nn
 
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.kernels.made_tensors import are_contiguous, are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.kernels.recurrent_modules import pack_padded, pad_packed
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
@@ -24,13 +24,11 @@ from fxlab.values.nested import tensors_inside
 
 def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
-    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
-    with_data = any(map(has_data, tensors))
-    maker = _MAKERS.get(func)
-    if kwargs.get("out") is not None:
+    if (maker := _MAKERS.get(func)) is None or kwargs.get("out") is not None:
         return None
-    result = maker(*args, **kwargs) if maker is not None else None
-    if isinstance(result, torch.Tensor) and with_data and all(map(has_data, tensors)):
+    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+    result = maker(*args, **kwargs)
+    if isinstance(result, torch.Tensor) and tensors and all(map(has_data, tensors)):
         give_data(result, call_on_data(func, args, kwargs))
     return result
 
@@ -174,7 +172,7 @@ def _conv(
     if not are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
         return None
     channels = weight.shape[1] * groups
-    if not are_equal(input.shape[1:2], (channels,)) or not are_contiguous(input, weight):
+    if not are_equal(input.shape[1:2], (channels,)) or not (input.is_contiguous() and weight.is_contiguous()):
         return None
     steps, pads, spreads = (
         value * (input.dim() - 2) if len(value) == 1 else value
@@ -206,7 +204,7 @@ def _batch_norm(
     state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
     if running_mean is None or running_var is None or not are_plain(input, *state):
         return None
-    if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not are_contiguous(input):
+    if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not input.is_contiguous():
         return None
     if training:
         if has_data(input):
