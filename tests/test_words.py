@@ -1,6 +1,7 @@
 """Docstrings begin with the noun or verb that names the concept; prose has few what-clauses."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +13,23 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 QUESTION = re.compile(r"(What|Which|How|Where|Who|That)\b")
 
 
-def first_lines(file: Path):
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
-            yield node, text.splitlines()[0]
+@functools.cache
+def documented() -> list[tuple[Path, ast.AST, str]]:
+    return [
+        (file, node, text)
+        for file in sorted((ROOT / "fxlab").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node))
+    ]
 
 
 def test_no_docstring_begins_with_a_question_word():
     # "Whether ..." says what a flag means, as everywhere; a module or a class is no flag.
     found = [
-        f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 1)} {line}"
-        for file in sorted((ROOT / "fxlab").rglob("*.py"))
-        for node, line in first_lines(file)
-        if QUESTION.match(line)
-        or (isinstance(node, ast.Module | ast.ClassDef) and line.startswith("Whether "))
+        f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 1)} {text}"
+        for file, node, text in documented()
+        if QUESTION.match(text)
+        or (isinstance(node, ast.Module | ast.ClassDef) and text.startswith("Whether "))
     ]
     assert found == []
 
@@ -41,10 +45,7 @@ CODE = re.compile(r"^```.*?^```$|<!--.*?-->|^ {4}.*?$", re.MULTILINE | re.DOTALL
 
 
 def docstrings() -> Iterator[tuple[Path, str]]:
-    for file in sorted((ROOT / "fxlab").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
-                yield file, text
+    yield from ((file, text) for file, _, text in documented())
 
 
 def pages() -> Iterator[tuple[Path, str]]:

@@ -25,8 +25,9 @@ def details(reason: Reason) -> set[str]:
 
 
 def test_every_reason_is_given_the_details_that_its_words_name():
-    assert {name for name, _ in used()} >= {reason.name for reason in Reason}
-    for name, keywords in used():
+    found = used()
+    assert {name for name, _ in found} >= {reason.name for reason in Reason}
+    for name, keywords in found:
         assert None in keywords or keywords == details(Reason[name]), name  # **details
 
 

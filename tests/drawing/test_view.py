@@ -192,7 +192,7 @@ def with_skips(skips: list[int]) -> View:
     return View(hierarchy, frozenset(hierarchy.groups) - {""})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(150, 450).flatmap(lambda n: st.lists(st.integers(1, 500), min_size=n, max_size=n)))
 def test_each_value_that_is_read_has_a_line_or_a_reference_at_both_ends_and_no_line_is_long(skips):
     view = with_skips(skips)

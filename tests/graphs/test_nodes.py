@@ -55,6 +55,18 @@ def test_a_row_says_what_is_known_of_a_node():
     assert table.loc["tokens", "dtype"] == "int64"
 
 
+def test_a_method_has_not_the_class_of_a_module_of_its_name():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def forward(self, x):
+            return self.relu(x).relu()
+
+    assert nodes(torch.fx.symbolic_trace(Twice()))["class"].tolist()[1:3] == ["ReLU", ""]
+
+
 def test_an_operator_that_no_node_calls_selects_none():
     model = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
     for operator in (torch.add, torch.relu, nn.functional.gelu, torch.ops.aten.add.Tensor, len):

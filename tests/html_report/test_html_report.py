@@ -221,7 +221,7 @@ def test_the_embedded_scripts_end_where_they_should(page: Page) -> None:
 def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
     tiny, small, medium, large = (
         fxlab.report(make_session(count), path=tmp_path / f"{count}.html", measure=False).stat().st_size
-        for count in (5, 40, 60, 80)
+        for count in (5, 15, 25, 35)
     )
     assert tiny < 1_300_000
     # The first picture, whose layout is in the file, grows no more.

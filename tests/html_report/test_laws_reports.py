@@ -23,7 +23,7 @@ def off(graph_module: fx.GraphModule) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.permutations(PASSES), st.integers(0, len(PASSES)), st.integers(1, 3))
 def test_a_report_is_read_back_as_the_session_that_it_is_of(tmp_path, order, count, blocks):
     torch.manual_seed(0)

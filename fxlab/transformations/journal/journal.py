@@ -202,7 +202,6 @@ class Journal:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Journal":
         result = copy.copy(self)
         result.records = copy.deepcopy(self.records, memo)
-        result.child_order = copy.deepcopy(self.child_order)
         return result
 
     def __getstate__(self) -> dict[str, Any]:

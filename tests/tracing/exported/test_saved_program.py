@@ -25,7 +25,7 @@ class Model(nn.Module):
 
     def forward(self, x):
         y = torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: -self.linear(x), (x,))
-        return y.reshape(x.shape[0] * 3) * (x.shape[0] // 2)
+        return y.reshape(x.shape[0] * 3) * (x.shape[0] // 2) * torch.ones(x.shape[0] % 2 + 2).sum()
 
 
 def saved(program):

@@ -56,7 +56,7 @@ def gradient(module, model, x):
     return torch.zeros(()) if found is None else found
 
 
-@pytest.mark.often(3)
+@pytest.mark.often(2)
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which eager torch calls
 @pytest.mark.parametrize(
     "case", [pytest.param(each, marks=pytest.mark.weekly if each in FURTHER else ()) for each in CASES]

@@ -102,9 +102,10 @@ def test_loops_are_recorded_for_any_size(case):
         assert all(map(torch.equal, outputs(module, x), outputs(model, x)))
 
 
-def test_gradients_flow_through_loops():
+@pytest.mark.parametrize("loop", [running, pytest.param(mapped, marks=pytest.mark.weekly)])
+def test_gradients_flow_through_loops(loop):
     torch.manual_seed(0)
-    model = Loops(lambda m, x: (running(m, x), mapped(m, x)))
+    model = Loops(loop)
     traced = symbolic_trace(model, torch.randn(3, 4))
     x = torch.randn(5, 4)
     ours, theirs = (

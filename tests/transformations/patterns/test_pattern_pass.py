@@ -43,6 +43,10 @@ def silu(x):
     return F.silu(x)
 
 
+def thrice(x):
+    return (x.bfloat16() + 2) * 3
+
+
 def to_silu(**options):
     return from_pattern(written_silu, silu, name="to-silu", preserves_computation=True, **options)
 
@@ -115,6 +119,7 @@ def test_writes_in_place_are_seen(function, count, kind):
         (lambda m, x: torch.sigmoid(x) * x + torch.sigmoid(x).sum(), written_silu, silu, ""),
         (lambda m, x: (s := torch.sigmoid(x)) * x + s, written_silu, silu, "other-users"),
         (lambda m, x: x + 0.0, lambda x: x + 0.0, lambda x: x, "returned"),
+        (lambda m, x: x.bfloat16() * 3 + 6, lambda x: x.bfloat16() * 3 + 6, thrice, ""),
         (lambda m, x: (x * 1.0).add_(2) + x, lambda x: x * 1.0, lambda x: x, "written-in-place"),
         (lambda m, x: torch.relu(x) + 1, lambda x: torch.relu(x), lambda x: F.gelu(x), "differs"),
         (lambda m, x: torch.relu(x), lambda x: torch.relu(x), lambda x: torch.cat((x, x)), "result-differs"),
@@ -129,6 +134,12 @@ def test_what_is_not_exact_is_left_alone_with_a_code(function, pattern, replacem
     before = snapshot(gm)
     if code:
         assert_is(pass_(gm), before)
+
+
+def test_a_search_of_too_many_steps_finds_nothing(monkeypatch):
+    gm = traced(lambda m, x: written_silu(x))
+    monkeypatch.setattr("fxlab.transformations.patterns.matching._MOST_STEPS", 3)
+    assert matched(to_silu(), gm) == 0
 
 
 @pytest.mark.parametrize(
