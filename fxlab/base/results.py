@@ -59,11 +59,6 @@ def json_values(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
 
 
-def json_text(result: Result) -> str:
-    """Return the plain values of a result as JSON."""
-    return json.dumps(json_values(result.as_dict()), indent=2) + "\n"
-
-
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it; other values as text."""
     if value is None or type(value) in (bool, int, float, str):

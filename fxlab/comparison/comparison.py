@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from torch.fx import Node
 
 from fxlab.base.first_use import pd
-from fxlab.base.results import Judged, json_text, json_values
+from fxlab.base.results import Judged, json_values
 from fxlab.base.units import listed, with_unit
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
@@ -365,7 +363,7 @@ class Comparison(Judged):
         return modules[modules["status"] != "agrees"].head(0 if self.agrees else 10)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, as :meth:`save` writes it."""
+        """Return all of it as plain values."""
         return {
             "agrees": self.agrees,
             "status": str(self.verdict.status),
@@ -377,18 +375,6 @@ class Comparison(Judged):
             "modules": _records(self.modules),
             "nodes": _records(self.table),
         }
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as JSON (see :meth:`as_dict`).
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        """
-        file = Path(path)
-        file.write_text(json_text(self), encoding="utf-8")
-        return file
 
     @cached_property
     def session(self) -> Session:

@@ -542,8 +542,7 @@ def test_both_stand_in_one_session(compared, tmp_path):
     assert session.original is not found.alignment.original.module
     page = fxlab.report(session, tmp_path / "both.html")
     assert "gelu_2" in page.read_text()
-    saved = json.loads(found.save(tmp_path / "both.json").read_text())
-    assert saved["first"]["candidate"] == "blocks.2"
+    assert json.loads(json.dumps(found.as_dict()))["first"]["candidate"] == "blocks.2"
     assert "blocks.2" in found._repr_html_()
     assert len(repr(found).splitlines()) <= 3
 

@@ -160,8 +160,7 @@ def test_the_break_of_a_graph_is_the_one_of_its_story():
         compiled(branches)(X)
     first, second = record.sessions.values()
     assert first.graph_break.reason == "Data-dependent branching"
-    assert record.breaks["reason"].tolist() == first.breaks["reason"].tolist() != []
-    assert record.recompiles.empty
+    assert [*record.story()["kind"]].count("break") == [*first.story()["kind"]].count("break") == 1
     assert first.graph_break.code == "if x.sum() > 0:"
     assert "torch.where" in session_remarks(first)["remarks"][0]["advice"]
     assert [event.split(" ")[0] for event in second.story()["function"]] == ["branches"]

@@ -23,7 +23,7 @@ from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recordin
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.compiler.story.story import Story, StoryTables, story_table
+from fxlab.compiler.story.story import Story, story_table
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -33,7 +33,7 @@ _USAGE = "Write `with fxlab.compiler.record_compile() as record:` around the cod
 
 
 @dataclass(eq=False, repr=False)
-class CompileRecord(StoryTables):
+class CompileRecord:
     """The result of :func:`fxlab.compiler.record_compile`; complete when its one block has ended.
 
     Attributes

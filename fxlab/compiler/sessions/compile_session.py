@@ -15,7 +15,7 @@ from fxlab.base.hints import nearest
 from fxlab.compiler.compiler_pass import CODE, CodePass, CompilerPass, explain_unchanged, pass_of
 from fxlab.compiler.compiling.capture import CAPTURE
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
-from fxlab.compiler.story.story import StoryTables, story_table
+from fxlab.compiler.story.story import story_table
 from fxlab.session import Session
 from fxlab.session.history import History, Switches
 from fxlab.session.session_lock import changes_stack, locked
@@ -27,7 +27,7 @@ from fxlab.validation import Reference, Status, Variants, Verdict
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
-class CompileSession(Session, StoryTables):
+class CompileSession(Session):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
     It is a :class:`fxlab.Session`, made by :func:`fxlab.compiler.compile_session`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,28 +95,6 @@ def story_table(events: Iterable[Event]) -> pd.DataFrame:
     rows = [tuple(getattr(event, column) for column in COLUMNS) for event in events]
     table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     return table.astype({"seconds": "float64"})
-
-
-class StoryTables(ABC):
-    """A compile, or several, of which Dynamo's story is known."""
-
-    @abstractmethod
-    def story(self) -> pd.DataFrame:
-        """List Dynamo's events."""
-
-    @property
-    def breaks(self) -> pd.DataFrame:
-        """The rows of :meth:`story` about graph breaks."""
-        return self._of_kind(BREAK)
-
-    @property
-    def recompiles(self) -> pd.DataFrame:
-        """The rows of :meth:`story` about recompiles."""
-        return self._of_kind(RECOMPILE)
-
-    def _of_kind(self, kind: str) -> pd.DataFrame:
-        story = self.story()
-        return story[story["kind"] == kind]
 
 
 def function_name(name: str) -> str:

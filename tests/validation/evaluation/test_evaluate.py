@@ -13,7 +13,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import Session, evaluate, from_callable
-from fxlab.base.results import json_text
+from fxlab.base.results import json_values
 from fxlab.validation.evaluation.evaluation import normal, wilson
 
 ROOT = Path(__file__).parents[3]
@@ -149,7 +149,7 @@ def test_a_metric_that_raises_is_no_agreement(session):
 def test_plain_values_tell_of_a_batch_that_failed(session):
     found = session.evaluate([*rows(1), torch.ones(1)])
     assert (found.agrees, found.verdict.agrees, found.as_dict()["agrees"]) == (False, True, False)
-    told = json.loads(json_text(found), parse_constant=pytest.fail)  # JSON has no NaN
+    told = json.loads(json.dumps(json_values(found.as_dict())), parse_constant=pytest.fail)  # JSON has no NaN
     assert told["measures"]["largest difference"]["low"] is None
 
 
