@@ -124,7 +124,7 @@ class SharedCall:
                 self._shared.known[self._key] = copy, result.requires_grad, viewed if within else None
 
 
-def _symbols(tensor: torch.Tensor) -> set[Any]:
+def _symbols(tensor: Any) -> set[Any]:
     followed = (size.node._expr for size in tensor.shape if isinstance(size, torch.SymInt))
     return {symbol for expression in followed for symbol in expression.free_symbols}
 
