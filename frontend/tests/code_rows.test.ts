@@ -82,6 +82,7 @@ describe("folds", () => {
 
   it("leave short stretches as they are", () => {
     expect(folded(rowsOf(COMPARED, false), true)).toEqual([{ start: 0, stop: 5, isOpen: true }]);
+    expect(folded(rowsOf(many(4), false), true)).toEqual([{ start: 0, stop: 4, isOpen: false }]);
   });
 
   it("hide what is too much for one screen", () => {

@@ -135,4 +135,16 @@ describe("a table", () => {
     table.setSelected(null);
     expect(marked()).toEqual([]);
   });
+
+  it("scrolls as far as the selected row is out of sight", () => {
+    const table = shown(numbered(2));
+    const box = vi.spyOn(HTMLElement.prototype, "getBoundingClientRect");
+    box.mockImplementation(function (this: HTMLElement) {
+      return new DOMRect(0, this.dataset["name"] ? 90 : 0, 9, this.matches("tr, thead") ? 30 : 100);
+    });
+    const scroll = table.element.querySelector(".fxi-table-scroll")!;
+    table.setSelected("n1");
+    expect(scroll.scrollTop).toBe(20);
+    box.mockRestore();
+  });
 });

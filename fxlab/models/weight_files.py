@@ -155,10 +155,8 @@ def _of_four_bits(path: Path, name: str) -> torch.Tensor:
     data = torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8)
     length = int.from_bytes(data[:8].numpy().tobytes(), "little")
     facts = json.loads(data[8 : 8 + length].numpy().tobytes())[name]
-    start, end = facts["data_offsets"]
-    shape = facts["shape"]
-    there = data[8 + length + start : 8 + length + end].reshape(*shape[:-1], shape[-1] // 2)
-    return there.view(torch.float4_e2m1fn_x2)
+    (start, end), shape = facts["data_offsets"], facts["shape"]
+    return data[8 + length :][start:end].reshape(*shape[:-1], shape[-1] // 2).view(torch.float4_e2m1fn_x2)
 
 
 def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
@@ -189,14 +187,16 @@ def _quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    in_one_thread = os.environ.get(_IN_ONE_THREAD, "")
+    in_one_thread = os.environ.get(_IN_ONE_THREAD)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     os.environ[_IN_ONE_THREAD] = "1"
     try:
         yield
     finally:
-        os.environ[_IN_ONE_THREAD] = in_one_thread
+        del os.environ[_IN_ONE_THREAD]
+        if in_one_thread is not None:
+            os.environ[_IN_ONE_THREAD] = in_one_thread
         logging.set_verbosity(level)
         if has_bar:
             logging.enable_progress_bar()

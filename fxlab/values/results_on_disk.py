@@ -92,7 +92,11 @@ def _is_on_cpu(value: Any) -> bool:
 def _in_file(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     with tempfile.NamedTemporaryFile(prefix="fxlab-") as file:
-        os.posix_fallocate(file.fileno(), 0, storage.nbytes())  # a full disk is an error here, not at a write
+        try:  # a full disk is an error here; a later write into the mapping would end the process
+            os.posix_fallocate(file.fileno(), 0, storage.nbytes())
+        except OSError as error:
+            words = f"{tempfile.gettempdir()} lacks {storage.nbytes():,} bytes for a new tensor; set TMPDIR"
+            raise OSError(error.errno, f"{words} to a folder on a larger disk") from error
         mapped: Any = torch.UntypedStorage.from_file(file.name, True, storage.nbytes())
     mapped.copy_(storage)
     made = torch.empty(0, dtype=tensor.dtype, device="cpu")

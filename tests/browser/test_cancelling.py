@@ -38,19 +38,3 @@ def test_a_measurement_is_cancelled_beside_its_button(page: LabPage, inspector: 
     expect(panel).to_contain_text("Cancelled.")
     expect(panel.get_by_role("button", name="Measure the cost")).to_be_enabled()
     expect(inspector.locator(".fxi-busy")).to_be_hidden()
-
-
-@pytest.mark.weekly
-def test_an_overlay_is_cancelled_in_the_header_and_the_kernel_goes_on(
-    page: LabPage, inspector: Locator
-) -> None:
-    colours = inspector.get_by_role("combobox", name="Colour by")
-    colours.select_option("time")
-    inspector.locator(".fxi-busy").get_by_role("button", name="Cancel").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("alert")).to_contain_text("The work was stopped.")
-    expect(colours).to_have_value("")
-    inspector.get_by_role("tab", name="Graph difference").click()
-    inspector.get_by_role("button", name="Compare the graphs").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("tabpanel")).to_contain_text("The graph is identical to the original's.")

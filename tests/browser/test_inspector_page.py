@@ -26,7 +26,6 @@ from blocks_page import (
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
-from report_page import show_table
 
 pytestmark = pytest.mark.browser
 
@@ -136,35 +135,6 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
 
 
 @pytest.mark.weekly
-def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
-    page: LabPage, inspector: Locator
-) -> None:
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    for tab, action, answer in (
-        ("Stages", "Compare the stages", "1. Merge linears"),
-        ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
-        ("Graph difference", "Compare the graphs", "4 added"),
-        ("Cost", "Measure the cost", "slowest of"),
-        ("Speed", "Measure the speed", "times the original's time"),
-    ):
-        show_table(inspector, tab)
-        inspector.get_by_role("button", name=action).click()
-        page.settle(inspector)
-        expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
-        expect(inspector.get_by_role("button", name="Measure again")).to_be_enabled()
-    show_table(inspector, "Node differences")
-    inspector.get_by_role("tabpanel").get_by_role("button", name="blocks_3_query").click()
-    page.settle(inspector)
-    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
-    expect(title).to_have_text("blocks_3_query")
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("button", name="Compare the nodes")).to_be_visible()
-    show_table(inspector, "Output differences")
-
-
-@pytest.mark.weekly
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
     with shown_twice(page) as other:
         switch(inspector, "Merge linears").click()
@@ -173,32 +143,6 @@ def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) ->
         has_nodes(other, MERGED_NODES)
         # Their panels have the same names.
         assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
-
-
-@pytest.mark.weekly
-def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
-    page: LabPage, inspector: Locator
-) -> None:
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    switch(inspector, "Breaks").click()
-    page.settle(inspector)
-    card = inspector.locator("[data-pass]").filter(has_text="Breaks")
-    expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
-    expect(card.locator(".fxi-error-line")).to_contain_text("of a notebook cell")
-    expect(card.locator(".fxi-error-line")).to_contain_text('raise RuntimeError(f"something went wrong')
-    expect(inspector.get_by_role("alert")).to_contain_text("Applying Breaks failed")
-    expect(inspector.get_by_role("alert")).not_to_contain_text("halfway")
-    card.locator("summary", has_text="Show traceback").press("Enter")
-    expect(card.locator(".fxi-frames").first).to_contain_text("in transform")
-    assert violations(page.page, ".fxi-card-error") == []
-    is_on(inspector, "Breaks", False)
-    is_on(inspector, "Merge linears", True)
-    has_nodes(inspector, MERGED_NODES)
-
-    switch(inspector, "Merge linears").click()
-    page.settle(inspector)
-    expect(inspector.get_by_role("alert")).to_be_hidden()
 
 
 def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_with_ctrl(

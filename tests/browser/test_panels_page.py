@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from accessibility import violations
-from blocks_page import box, open_blocks, put_back, shown_twice, switch
+from blocks_page import box, open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -87,66 +87,6 @@ def test_the_height_follows_the_window_and_the_notebook_does_not_grow(
         assert visible is not None
         assert box_of_it["height"] <= visible["height"]
     assert heights[1] - heights[0] == pytest.approx(300, abs=1)
-
-
-@pytest.mark.weekly
-def test_panels_are_folded_with_the_keyboard_and_are_so_when_the_page_is_opened_again(
-    page: LabPage, inspector: Locator
-) -> None:
-    keyboard = page.page.keyboard
-    passes = panel_button(inspector, "Passes")
-    passes.focus()
-    keyboard.press("Enter")
-    expect(passes).to_be_focused()
-    expect(passes).to_have_attribute("aria-expanded", "false")
-    expect(switch(inspector, "Merge linears")).to_be_hidden()
-    box(inspector, "embedding").click()
-    page.settle(inspector)
-    panel_button(inspector, "Details").focus()
-    keyboard.press("Enter")
-    expect(inspector.get_by_role("region", name="Details")).to_be_hidden()
-    assert violations(page.page, ".fxlab-inspector") == []
-
-    with shown_twice(page) as again:
-        expect(panel_button(again, "Passes")).to_have_attribute("aria-expanded", "true")
-    page.command("docmanager:save")
-    page.page.wait_for_timeout(500)
-    page.page.reload()
-    found = page.inspector(0)
-    page.settle(found)
-    expect(panel_button(found, "Passes")).to_have_attribute("aria-expanded", "false")
-    expect(panel_button(found, "Details")).to_have_attribute("aria-expanded", "false")
-    panel_button(found, "Details").click()
-    expect(found.get_by_role("region", name="Details")).to_be_visible()
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize(
-    "theme", ["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.weekly)]
-)
-def test_tabs_are_on_one_line_and_the_others_in_a_menu(page: LabPage, inspector: Locator, theme: str) -> None:
-    page.set_theme(theme)
-    resize(page, inspector, 1280, 800)
-    keyboard, tabs = page.page.keyboard, inspector.get_by_role("tab")
-    places = [tabs.nth(i).bounding_box() for i in range(tabs.count())]
-    assert len({place["y"] for place in places if place}) == 1
-    more = inspector.get_by_text("More", exact=True)
-    more.focus()
-    keyboard.press("Enter")
-    last = inspector.locator(".fxi-more-tabs").get_by_role("button").last
-    title = last.inner_text()
-    expect(last).to_be_visible()
-    assert violations(page.page, ".fxlab-inspector") == []
-    keyboard.press("Escape")
-    expect(last).to_be_hidden()
-    more.click()
-    last.focus()
-    keyboard.press("Enter")
-    chosen = inspector.get_by_role("tab", name=title, exact=True)
-    expect(chosen).to_be_focused()
-    expect(chosen).to_have_attribute("aria-selected", "true")
-    expect(inspector.get_by_role("tabpanel", name=title)).to_be_visible()
-    page.set_theme("JupyterLab Light")
 
 
 def test_it_fills_the_screen(page: LabPage, inspector: Locator) -> None:

@@ -70,40 +70,6 @@ def test_the_address_is_a_link_to_what_is_shown(page: Page, file: Path) -> None:
     assert page.url == link
 
 
-@pytest.mark.weekly
-def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path) -> None:
-    for fragment, words in (
-        ("stage=99", "This report has the stages 0 to 2."),
-        ("stage=%FF%FE", "must be the number of a stage"),
-        ("<script>hacked=1</script>", "Unknown field"),
-        ("node=nobody", "This stage has no node named nobody."),
-    ):
-        follow_link(page, file, fragment)
-        expect(page.get_by_role("alert")).to_contain_text(words)
-        expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
-        expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
-        assert page.evaluate("window.hacked") is None
-
-
-@pytest.mark.weekly
-def test_four_rows_of_a_table_are_in_sight_and_what_was_folded_stays_so(page: Page) -> None:
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.get_by_role("tab", name="Candidates").click()
-    settle(page)
-    rows = page.get_by_role("tabpanel").locator("tbody tr")
-    frame = page.locator(".fxi-table-scroll").bounding_box()
-    fourth = rows.nth(3).bounding_box()
-    assert frame is not None
-    assert fourth is not None
-    assert fourth["y"] + fourth["height"] <= frame["y"] + frame["height"]
-    for name in ("Tables", "Passes"):
-        page.get_by_role("button", name=f"{name} panel").click()
-    page.reload()
-    page.wait_for_selector(".fxi-layer svg")
-    expect(page.get_by_role("tabpanel")).to_be_hidden()
-    expect(page.get_by_role("button", name="Merge linears", exact=True)).to_be_hidden()
-
-
 @pytest.mark.parametrize("width", [320, pytest.param(480, marks=pytest.mark.weekly), 760])
 def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> None:
     page = opened(browser, file)

@@ -7,21 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import box, checked, details_title, make_session, opened, settle, show_table
-from torch import fx, nn
+from report_page import box, checked, details_title, make_session, opened, settle
 
 import fxlab
 from fxlab import (
-    FuseBatchNorm2dInConv2d,
-    RemoveDeadCode,
-    RemoveIdentities,
     Session,
-    Transformation,
-    from_callable,
 )
 
 pytestmark = pytest.mark.browser
@@ -149,83 +142,6 @@ def test_stages_stand_in_a_row_that_is_kept_in_the_address(page: Page) -> None:
     before(page).get_by_role("combobox").select_option("1")
     settle(page)
     expect(heads).to_have_text(["1. Merge linears", f"2. {DIVIDE}"])
-
-
-def stage_of(page: Page) -> Locator:
-    return page.get_by_role("combobox", name="Stage of the graph")
-
-
-def comparison_of(page: Page) -> Locator:
-    return page.get_by_role("combobox", name="Compare with")
-
-
-@pytest.mark.weekly
-def test_the_comparison_stays_while_the_slider_goes_through_the_stages(
-    browser: Browser, tmp_path: Path
-) -> None:
-    passes = [FuseBatchNorm2dInConv2d(), RemoveIdentities(), RemoveDeadCode()]
-    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Identity(), nn.ReLU()).eval()
-    session = Session(fx.symbolic_trace(layers), passes=passes)
-    for p in passes:
-        session.apply(p)
-    page = opened(browser, fxlab.report(session, path=tmp_path / "layers.html"))
-    slider = page.get_by_role("slider", name="Stage")
-    for way, graphs in (("One graph", 1), ("Side by side", 2)):
-        for compared, shown in (
-            ("0", ["0", "0", ""]),
-            ("1", ["1", "below", ""]),
-            ("below", ["below", "below", ""]),
-        ):
-            stage_of(page).select_option("3")
-            settle(page)
-            comparison_of(page).select_option(compared)
-            settle(page)
-            page.get_by_role("button", name=way).click()
-            settle(page)
-            for number, expected in zip((2, 1, 0), shown, strict=True):
-                slider.press("ArrowLeft")
-                settle(page)
-                expect(page.get_by_role("alert")).to_be_hidden()
-                expect(stage_of(page)).to_have_value(str(number))
-                expect(slider).to_have_value(str(number))
-                if number:
-                    expect(comparison_of(page)).to_have_value(expected)
-                expect(page.get_by_role("application")).to_have_count(graphs if number else 1)
-            slider.press("End")
-            settle(page)
-            expect(comparison_of(page)).to_have_value(compared)
-            expect(page.get_by_role("application")).to_have_count(graphs)
-    page.context.close()
-
-
-def clones(number: int) -> Transformation:
-    """Return a pass that adds a node."""
-
-    def clone(graph_module: fx.GraphModule) -> None:
-        (x,) = graph_module.graph.find_nodes(op="placeholder")
-        with graph_module.graph.inserting_after(x):
-            graph_module.graph.call_function(torch.clone, (x,))
-
-    return from_callable(clone, name=f"clone-{number}")
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize(
-    ("scheme", "width"),
-    [
-        pytest.param("light", 1500, marks=pytest.mark.weekly),
-        ("dark", 800),
-        pytest.param("dark", 1500, marks=pytest.mark.weekly),
-        pytest.param("light", 800, marks=pytest.mark.weekly),
-    ],
-)
-def test_everybody_can_use_the_table_of_stages(browser: Browser, file: Path, width: int, scheme: Any) -> None:
-    page = opened(browser, file, color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 1000})
-    show_table(page, "Stages")
-    settle(page)
-    assert violations(page, "html") == []
-    page.context.close()
 
 
 @pytest.mark.parametrize(

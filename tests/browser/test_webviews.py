@@ -135,26 +135,6 @@ def test_its_pictures_are_saved_by_vs_code(webview: WebviewPage, inspector: Loca
     assert content.startswith(b"%PDF")
 
 
-@pytest.mark.weekly
-def test_tables_look_like_ours_and_are_sorted(webview: WebviewPage, inspector: Locator) -> None:
-    inspector.get_by_role("tab", name="Cost").click()
-    inspector.get_by_role("button", name="Measure the cost").click()
-    settle(inspector)
-    names = inspector.locator(".fxi-table tbody th")
-    before = names.all_inner_texts()
-    assert len(before) > 4
-    header = inspector.get_by_role("columnheader").first
-    for direction, expected in (("ascending", sorted(before)), ("descending", sorted(before, reverse=True))):
-        header.get_by_role("button").click()
-        expect(header).to_have_attribute("aria-sort", direction)
-        assert names.all_inner_texts() == expected
-    rows = inspector.locator(".fxi-table tbody tr")
-    assert {row.evaluate("row => getComputedStyle(row).backgroundColor") for row in rows.all()} == {
-        "rgba(0, 0, 0, 0)"
-    }
-    assert names.first.evaluate("name => getComputedStyle(name).textAlign") == "left"
-
-
 def test_keys_and_the_wheel_are_not_taken_for_those_of_the_notebook(
     webview: WebviewPage, inspector: Locator
 ) -> None:

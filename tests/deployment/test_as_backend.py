@@ -341,7 +341,7 @@ def test_generation_gives_the_same_tokens(asked):
 
 
 @pytest.mark.weekly
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*which an optimizer would not train:RuntimeWarning")
 def test_a_classifier_in_a_loop_with_labels_clipping_and_a_schedule():
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     torch.manual_seed(0)

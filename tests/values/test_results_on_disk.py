@@ -1,5 +1,7 @@
 """Large results of operations in temporary files."""
 
+import errno
+
 import pytest
 import torch
 
@@ -37,4 +39,16 @@ def test_results_are_those_of_memory_and_share_it_alike(operation, monkeypatch, 
     others = [(t.stride(), t.untyped_storage()) for t in expected if t.layout is torch.strided]
     assert [stride for stride, _ in places] == [stride for stride, _ in others]
     assert len({memory._cdata for _, memory in places}) == len({memory._cdata for _, memory in others})
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("fxlab-*"))
+
+
+def test_a_full_disk_is_an_error_that_names_the_folder(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(results_on_disk, "_LARGE", 8)
+    monkeypatch.setattr(results_on_disk.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(results_on_disk.os, "posix_fallocate", full)
+    with on_disk(), pytest.raises(OSError, match=f"{tmp_path} lacks 384 bytes.*set TMPDIR"):
+        WEIGHT.double()
+    assert not list(tmp_path.glob("fxlab-*"))

@@ -2,25 +2,12 @@
 
 import type { Cell, ColumnKind } from "./wire";
 
-const MULTIPLES: Record<string, [size: number, unit: string][]> = {
-  s: [
-    [1, "s"],
-    [1e-3, "ms"],
-    [1e-6, "µs"],
-  ],
-  B: [
-    [2 ** 30, "GiB"],
-    [2 ** 20, "MiB"],
-    [2 ** 10, "KiB"],
-    [1, "B"],
-  ],
+/** The sizes of multiples of each unit, the largest first. */
+const MULTIPLES: Record<string, Record<string, number>> = {
+  s: { s: 1, ms: 1e-3, µs: 1e-6 },
+  B: { GiB: 2 ** 30, MiB: 2 ** 20, KiB: 2 ** 10, B: 1 },
 };
-const COUNTS: [number, string][] = [
-  [1e12, "T"],
-  [1e9, "G"],
-  [1e6, "M"],
-  [1e3, "k"],
-];
+const COUNTS = { T: 1e12, G: 1e9, M: 1e6, k: 1e3 };
 const [SCIENTIFIC_FROM, SCIENTIFIC_BELOW] = [10_000, 0.01];
 
 /**
@@ -31,9 +18,9 @@ export function withUnit(value: number, unit = ""): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
   if (unit in MULTIPLES && value === 0) return `0 ${unit}`;
   const isCount = Number.isInteger(value) && value >= SCIENTIFIC_FROM;
-  const multiples = MULTIPLES[unit] ?? (isCount ? COUNTS : []);
+  const multiples = Object.entries(MULTIPLES[unit] ?? (isCount ? COUNTS : {}));
   if (multiples.length > 0) {
-    const [size, name] = multiples.find(([smallest]) => value >= smallest) ?? multiples.at(-1)!;
+    const [name, size] = multiples.find(([, smallest]) => value >= smallest) ?? multiples.at(-1)!;
     return `${size === 1 && unit === "B" ? value : rounded(value / size, 3)} ${name}`;
   }
   const magnitude = Math.abs(value);

@@ -21,15 +21,6 @@ class TensorsMade:
 
     Python's garbage collector knows every tensor. Those that exist when the run begins are put aside by
     :func:`gc.freeze`, which takes no time, and put back at the end.
-
-    Examples
-    --------
-    >>> import torch
-    >>> before = torch.ones(2)
-    >>> with TensorsMade() as made:
-    ...     after = torch.from_dlpack(before)
-    ...     (before in made, after in made)
-    (False, True)
     """
 
     supports_higher_order_operators = True

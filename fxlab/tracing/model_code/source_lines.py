@@ -19,6 +19,7 @@ _FXLAB = os.path.dirname(os.path.dirname(_TRACING)) + os.sep
 _NOT_OF_A_MODEL = (_TORCH, _FXLAB, "<frozen", "<string>")
 
 
+@functools.lru_cache(maxsize=4096)
 def is_model_code(filename: str) -> bool:
     """Tell whether a file is neither torch's nor fxlab's own."""
     return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename

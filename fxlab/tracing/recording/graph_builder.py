@@ -107,7 +107,8 @@ class Recording:
         self._value_in_meta, self._most_operations = value_in_meta, most_operations
         self._originals, self._made = originals, made
         self._expected, self._is_trial = expected or {}, expected is not None
-        self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        state = *model.named_parameters(), *model.named_buffers()
+        self._names = {id(originals.of(tensor)): name for name, tensor in state}
         self.paths = {module: path for path, module in model.named_modules()}
         self._taken = dict.fromkeys(
             n.partition(".")[0] for n in (*self._names.values(), *self.paths.values())
@@ -228,7 +229,9 @@ class Recording:
         """Map a value, and the tensors and numbers inside, to a node."""
         if isinstance(value, torch.Tensor):
             self.nodes[value] = (node, path) if path else node
-            for dim, size in enumerate(value.shape):
+            with torch._C.DisableTorchFunction():  # which is what takes time
+                sizes = value.shape
+            for dim, size in enumerate(sizes):
                 self._check_complexity(size)
                 if new := self._new_symbols(size):
                     self.symbols.update(dict.fromkeys(new, (self.node_of(value), dim)))
@@ -481,11 +484,6 @@ class Recording:
             keep = node in self.impure or node.op in ("placeholder", "output")
             if not keep and not node.users and all(map(excludes_one_only, self.asked.get(node, ()))):
                 self.graph.erase_node(node)
-
-
-def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
 
 
 def _called(node: Node) -> tuple[Any, ...]:

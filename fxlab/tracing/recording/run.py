@@ -31,6 +31,7 @@ from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
+from fxlab.tracing.recording.shared_results import SharedResults
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import Originals, data_of, has_data
@@ -136,6 +137,7 @@ class RecordingState:
         self.leaves, self.fakes, self.made, self.one_thread, self.real = leaves, fakes, made, one_thread, real
         self.whole = None if rung.parts is None else WholeParts(rung.parts, fakes)
         self.sizes = fakes.shape_env
+        self._shared = SharedResults(fakes.mode, self.sizes)
         self.recording = Recording(
             self.model, fakes.as_fake, Originals(twin), made, rung.most_operations, rung.expected
         )
@@ -170,6 +172,7 @@ class RecordingState:
         self.errors.end()
         self.whole = self.failed = None
         self.fakes.values = {}
+        self._shared.known.clear()
         return self.recording.end()
 
     # Parameters and buffers.
@@ -201,7 +204,8 @@ class RecordingState:
         A tensor in the memory of a parameter may have a version of its own, as ``.data`` has. ``known``: the
         arguments that the call is known to write, whether or not a version tells.
         """
-        written = [tensor for tensor, version in before if version_of(tensor) != version]
+        now = versions_of(tensor for tensor, _ in before)
+        written = [tensor for (tensor, version), (_, old) in zip(now, before, strict=True) if version != old]
         written += [tensor for _, tensor in tensors_inside(list(known))]
         self._written.update(map(_memory_of, written))
         return bool(written)
@@ -248,8 +252,14 @@ class RecordingState:
         # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
         with InterruptsHeld():
             with self.unseen():
+                call = None if self.recording.bodies else self._shared.find(func, args, kwargs)
+                if call is not None and call.result is not None:
+                    return call.result
                 result = fake_result(func, args, kwargs)
-            return func(*args, **kwargs) if result is None else result
+            result = func(*args, **kwargs) if result is None else result
+            if call is not None:
+                call.keep(result)
+            return result
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         """Take the number out of a tensor, which is a symbol if that is a fake one."""
@@ -309,7 +319,8 @@ Versions: TypeAlias = list[tuple[torch.Tensor, int]]
 
 def versions_of(tensors: Iterable[torch.Tensor]) -> Versions:
     """Return how often each tensor has been written."""
-    return [(tensor, version_of(tensor)) for tensor in tensors]
+    with torch._C.DisableTorchFunction():
+        return [(tensor, version_of(tensor)) for tensor in tensors]
 
 
 def _with_data(tensor: torch.Tensor) -> tuple[int, int]:

@@ -23,7 +23,6 @@ from fxlab.tracing.torch_private import (
     FakeTensor,
     StatelessSymbolicContext,
     config,
-    in_kernel_invocation_manager,
 )
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
@@ -85,8 +84,6 @@ class FakeInputs:
         # The mode reads this setting once, when it is made.
         with config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
-        # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
-        self.mode.remembers_views = not dynamic
         self.mode.shares_storages = not own_storages
         self.work = self.shape_env.work
         self.given_up: set[Size] = set()
@@ -121,8 +118,7 @@ class FakeInputs:
                 raise Obstacle.NESTED_TENSOR()
             if isinstance(tensor, FakeTensor):
                 # As tensor.detach(), which works out symbolic strides again and takes 200 times as long.
-                with in_kernel_invocation_manager(self.mode):
-                    return FakeTensor(self.mode, tensor.data, tensor.fake_device)
+                return self.mode.of(tensor, tensor.fake_device)
             if tensor.layout is not torch.strided:
                 return self.mode.from_tensor(tensor.detach(), static_shapes=True)
             with self.mode:

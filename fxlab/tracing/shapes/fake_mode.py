@@ -33,9 +33,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """A tensor for each dtype and shape of which one was made."""
     supports_higher_order_operators = True
     _is_writing = False
-    remembers_views = True
+    _given: tuple[Any, FakeTensor] | None = None
     shares_storages = True
     """Whether tensors of one shape may share a storage, as long as no model compares storages."""
+    has_shared = False
 
     def __init__(self, **options: Any) -> None:
         # The number in an input of no dimensions is data. Without ``export`` it would be a symbol with a
@@ -45,6 +46,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make a call; one that takes functions, by the rule that torch has for its own class of modes."""
+        if self._given is not None and func is self._given[0]:
+            return self._given[1]
         if func is torch.ops.aten._efficientzerotensor.default:
             # Of one that holds no numbers C++ asks sizes as plain numbers, when a derivative is added to it.
             func = torch.ops.aten.zeros.default
@@ -56,13 +59,30 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return rule(self, *args, **(kwargs or {}))
 
     def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make each view again if asked to, and an alias without asking about sizes."""
-        if func is torch.ops.aten.alias.default and _is_plain(args[0]):
-            with in_kernel_invocation_manager(self):
-                return FakeTensor(self, args[0].data, args[0].fake_device)
-        if not self.remembers_views and getattr(func, "is_view", False):
+        """Make each view again, and an alias without asking about sizes.
+
+        To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
+        """
+        if func is torch.ops.aten.alias.default and is_plain_fake(args[0]):
+            return self.of(args[0], args[0].fake_device)
+        if getattr(func, "is_view", False):
             return self._dispatch_impl(func, types, args, kwargs)
         return super()._cached_dispatch_impl(func, types, args, kwargs)
+
+    def of(self, elements: torch.Tensor, device: torch.device) -> FakeTensor:
+        """Return a fake tensor like another, which copies what torch has found about its sizes."""
+        with in_kernel_invocation_manager(self):
+            return FakeTensor(self, elements.data, device)
+
+    def given_by(
+        self, operator: OpOverload[..., Any], given: torch.Tensor, result: FakeTensor
+    ) -> torch.Tensor:
+        """Return a result with the history, and the tensor that it views, which an operator gives it."""
+        self._given = operator, result
+        try:
+            return operator(given)  # type: ignore[no-any-return]
+        finally:
+            self._given = None
 
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
         """Compare nothing: the check of the finished graph compares it with the model."""
@@ -117,6 +137,6 @@ def fakes_hidden() -> Iterator[None]:
         yield
 
 
-def _is_plain(tensor: Any) -> bool:
+def is_plain_fake(tensor: Any) -> bool:
     """Tell whether torch knows nothing of a fake tensor's data."""
     return type(tensor) is FakeTensor and tensor.constant is None and tensor.real_tensor is None

@@ -75,7 +75,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
 
     ``work``: counts the computations that are not remembered.
     """
-    if not _can_remember(sizes):
+    if not can_remember(sizes):
         yield
         return
     known: dict[Any, Any] = {}
@@ -89,7 +89,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
             if version != sizes._version_counter:
                 version = sizes._version_counter
                 known.clear()
-            key = name, _identity(number), *map(_identity, others)
+            key = name, identity(number), *map(identity, others)
             try:
                 return known[key]
             except KeyError:
@@ -110,7 +110,7 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
         yield
 
 
-def _can_remember(sizes: ShapeEnv) -> bool:
+def can_remember(sizes: ShapeEnv) -> bool:
     """Tell whether this torch has the parts that are read here; nothing is remembered otherwise."""
     parts = getattr(SymNode.__init__, "__code__", _remainder.__code__).co_names
     return (
@@ -132,7 +132,7 @@ def _remainder(compute: Callable[..., Any]) -> Callable[..., Any]:
     return remainder
 
 
-def _identity(number: Any) -> Any:
+def identity(number: Any) -> Any:
     """Return every property of a symbolic number that a result depends on."""
     if not isinstance(number, SymNode):
         return number

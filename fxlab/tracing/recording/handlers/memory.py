@@ -84,5 +84,5 @@ def _require_own(tensors: Any) -> None:
     for tensor in tensors:
         if isinstance(tensor, FakeTensor):
             mode = tensor.fake_mode
-            if isinstance(mode, FakeMode) and mode.shares_storages and mode.of_shape:
+            if isinstance(mode, FakeMode) and mode.shares_storages and (mode.of_shape or mode.has_shared):
                 raise StoragesComparedError

@@ -1,6 +1,6 @@
 """Calls on fake tensors whose results are made here.
 
-Some torch cannot make there as it makes them elsewhere. The products, convolutions and batch norms, which a
+Some torch cannot make there as it makes them elsewhere. Linear layers, convolutions and batch norms, which a
 model spends most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen
 questions about symbolic sizes: made in one step, a transformer is traced in half the time.
 """
@@ -16,8 +16,7 @@ from torch import nn
 
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
-from fxlab.tracing.shapes.kernels.made_tensors import are_contiguous, are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.kernels.recurrent_modules import pack_padded, pad_packed
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
@@ -25,13 +24,11 @@ from fxlab.values.nested import tensors_inside
 
 def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
-    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
-    with_data = any(map(has_data, tensors))
-    maker = _MAKERS.get(func) or (None if with_data else DENSE_RESULTS.get(func))
-    if kwargs.get("out") is not None:
+    if (maker := _MAKERS.get(func)) is None or kwargs.get("out") is not None:
         return None
-    result = maker(*args, **kwargs) if maker is not None else None
-    if isinstance(result, torch.Tensor) and with_data and all(map(has_data, tensors)):
+    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+    result = maker(*args, **kwargs)
+    if isinstance(result, torch.Tensor) and tensors and all(map(has_data, tensors)):
         give_data(result, call_on_data(func, args, kwargs))
     return result
 
@@ -134,14 +131,6 @@ def _linear(
     return made((*input.shape[:-1], outputs), *given)
 
 
-def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
-    if not are_plain(input, other) or not input.dim() == other.dim() > 2:
-        return None
-    if not are_equal((*input.shape[:-2], input.shape[-1]), (*other.shape[:-2], other.shape[-2])):
-        return None
-    return made((*input.shape[:-1], other.shape[-1]), input, other)
-
-
 def _scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -183,7 +172,7 @@ def _conv(
     if not are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
         return None
     channels = weight.shape[1] * groups
-    if not are_equal(input.shape[1:2], (channels,)) or not are_contiguous(input, weight):
+    if not are_equal(input.shape[1:2], (channels,)) or not (input.is_contiguous() and weight.is_contiguous()):
         return None
     steps, pads, spreads = (
         value * (input.dim() - 2) if len(value) == 1 else value
@@ -215,7 +204,7 @@ def _batch_norm(
     state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
     if running_mean is None or running_var is None or not are_plain(input, *state):
         return None
-    if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not are_contiguous(input):
+    if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not input.is_contiguous():
         return None
     if training:
         if has_data(input):
@@ -272,7 +261,34 @@ def _adaptive_max_pool(
     return made((*input.shape[:-dimensions], *wanted), input)
 
 
+def _activation(input: FakeTensor, *options: Any, **named: Any) -> torch.Tensor | None:
+    """Functions of each element."""
+    if not named.keys() <= _OPTIONS or not are_plain(input) or not input.is_floating_point():
+        return None
+    if input.constant is not None or has_data(input) or not input.is_contiguous():
+        return None
+    if any(option is True for option in options) or named.get("inplace"):
+        return _written(input)
+    return made(input.shape, input)
+
+
+def _written(input: torch.Tensor) -> torch.Tensor | None:
+    """Mark a tensor as written to; torch refuses some writes to views and to tensors with a gradient."""
+    if input.requires_grad and (input.is_leaf or input._is_view()):
+        return None
+    torch.autograd.graph.increment_version(input)
+    return input
+
+
+_OPTIONS = {"alpha", "approximate", "inplace", "max_val", "min_val", "negative_slope"}
+_ACTIVATIONS: tuple[Any, ...] = (
+    *(nn.functional.elu, nn.functional.gelu, nn.functional.hardsigmoid, nn.functional.hardswish),
+    *(nn.functional.hardtanh, nn.functional.leaky_relu, nn.functional.mish, nn.functional.relu),
+    *(nn.functional.relu6, nn.functional.silu, torch.relu, torch.sigmoid, torch.tanh),
+    *(torch.Tensor.relu, torch.Tensor.sigmoid, torch.Tensor.tanh),
+)
 _MAKERS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_ACTIVATIONS, _activation),
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
     torch.corrcoef: _cov,
@@ -289,9 +305,6 @@ _MAKERS: dict[Any, Callable[..., Any]] = {
     torch.conv1d: _conv,
     torch.conv2d: _conv,
     torch.conv3d: _conv,
-    torch.matmul: _matmul,
-    torch.Tensor.matmul: _matmul,
-    torch.Tensor.__matmul__: _matmul,
     nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
     torch._pack_padded_sequence: pack_padded,
     torch._pad_packed_sequence: pad_packed,

@@ -7,10 +7,9 @@ that.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.autograd import Function
 
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
@@ -19,41 +18,34 @@ from fxlab.tracing.torch_private import FakeTensor, in_kernel_invocation_manager
 
 def made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
     """Return a contiguous tensor as a call on others gives it, of the dtype and device of the first."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-        result: torch.Tensor = _Computed.apply(shape, *given)  # type: ignore[no-untyped-call]
-        return result
-    return _empty(shape, given[0])
+    result = _empty(shape, given[0])
+    follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    return computed_from(result, *given) if follows else result
 
 
-class _Computed(Function):
-    """Makes a tensor of a shape that has a gradient and may be written to, as the result of a call has."""
+def computed_from(result: FakeTensor, *given: torch.Tensor) -> torch.Tensor:
+    """Return a new tensor that has a gradient and may be written to, as a call on others gives it."""
+    followed = next(tensor for tensor in given if tensor.requires_grad)
+    mode = result.fake_mode
+    assert isinstance(mode, FakeMode)
+    return mode.given_by(torch.ops.aten.clone.default, followed, result)
 
-    @staticmethod
-    def forward(ctx: Any, shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
-        return _empty(shape, given[0])
 
-
-def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
+def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> FakeTensor:
     """Return a new tensor, which copies torch's findings about the first one of its shape.
 
     To count the elements and to find whether they are contiguous takes some thirty questions about symbolic
-    sizes. The copies share a storage, which has no data; each has a version of its own. A model that asks
-    which tensors share one is recorded again, with storages of their own.
+    sizes. Each copy has a version of its own.
     """
     assert isinstance(like, FakeTensor)
     mode, device = like.fake_mode, like.fake_device
     if not isinstance(mode, FakeMode) or not mode.shares_storages:
-        return like.new_empty(shape)
+        return cast(FakeTensor, like.new_empty(shape))
     key = like.dtype, *map(expression_of, shape)
-    with in_kernel_invocation_manager(mode):
-        if key not in mode.of_shape:
+    if key not in mode.of_shape:
+        with in_kernel_invocation_manager(mode):
             mode.of_shape[key] = torch.empty(shape, dtype=like.dtype, device="meta")
-        return FakeTensor(mode, mode.of_shape[key].data, device)
-
-
-def are_contiguous(*tensors: torch.Tensor) -> bool:
-    """Tell whether all lie in memory in the order of their sizes."""
-    return all(tensor.is_contiguous() for tensor in tensors)
+    return mode.of(mode.of_shape[key], device)
 
 
 def are_plain(*tensors: Any) -> bool:
