@@ -85,6 +85,8 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         for timer in again:
             timer.cancel()
         signal.signal(signal.SIGINT, handler)
+        for timer in again:
+            timer.join()
 
 
 @contextmanager

@@ -15,9 +15,8 @@ from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxlab.base.torch_private import pytree
+from fxlab.base.torch_private import TorchDispatchMode, pytree
 from fxlab.values.tensors import storage_of
 
 _KEY = "weight_files"

@@ -7,12 +7,10 @@ import signal
 from dataclasses import replace
 
 import pytest
-import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
 from fxlab import Session
-from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook import measuring
 from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.measurements import MEASUREMENTS
@@ -165,19 +163,3 @@ def test_stages_that_cannot_be_run_are_counted(page: Page):
     state = measured(page, "stages")
     assert "Outputs are not compared: the session has no inputs" in state["text"]
     assert "status" not in {column["name"] for column in state["table"]["columns"]}
-
-
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-def test_rows_of_nodes_in_bodies_lead_to_them():
-    class Either(nn.Module):
-        def forward(self, x):
-            return torch.cond(x.sum() > 0, lambda x: x / 3, lambda x: x / 7, (x,))
-
-    session = Session(torch.export.export(Either(), (torch.ones(3),)))
-    session.apply("change-true-div-to-mul-by-inverse")
-    (measurement,) = [each for each in MEASUREMENTS if each.name == "node-differences"]
-    frame, words = measurement.make(session)
-    nodes = {node.name for node in unfolded(session.graph_module).graph.nodes}
-    assert "true_graph_0/div" in frame.index
-    assert measurement.table(frame, nodes)["unlinked"] == []
-    assert words == "No node differs by more than rounding."
