@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.base.torch_private import TorchDispatchMode, pytree
-from fxlab.values.tensors import storage_of
+from fxlab.values.tensors import is_strided_on_cpu, storage_of
 
 _KEY = "weight_files"
 _LARGE = 2**20
@@ -74,18 +74,13 @@ class _OnDisk(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operation."""
         result = func(*args, **(kwargs or {}))
-        given = {storage_of(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if _is_on_cpu(leaf)}
+        given = {storage_of(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if is_strided_on_cpu(leaf)}
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
-            is_large = _is_on_cpu(tensor) and tensor.untyped_storage().nbytes() >= _LARGE
+            is_large = is_strided_on_cpu(tensor) and tensor.untyped_storage().nbytes() >= _LARGE
             return _in_file(tensor) if is_large and storage_of(tensor) not in given else tensor
 
         return pytree.tree_map_only(torch.Tensor, moved, result)
-
-
-def _is_on_cpu(value: Any) -> bool:
-    has_storage = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-    return has_storage and value.device.type == "cpu" and not value.is_quantized
 
 
 def _in_file(tensor: torch.Tensor) -> torch.Tensor:

@@ -184,9 +184,15 @@ def version_of(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: Any) -> bool:
     """Tell whether a tensor is of no subclass with its own behaviour."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def is_strided_on_cpu(value: Any) -> bool:
+    """Tell whether a value is a plain tensor with strided numbers in the CPU's memory."""
+    is_strided = is_plain(value) and value.layout is torch.strided
+    return is_strided and value.device.type == "cpu" and not value.is_quantized
 
 
 def has_memory(tensor: torch.Tensor) -> bool:

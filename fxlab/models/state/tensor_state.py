@@ -23,7 +23,7 @@ from fxlab.base.author_frames import is_installed
 from fxlab.base.torch_private import FakeTensor
 from fxlab.models.state.python_read import PLAIN, REGISTRIES, python_read
 from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
-from fxlab.values.tensors import address, bits_of, inner_tensors, version_of
+from fxlab.values.tensors import address, bits_of, inner_tensors, is_strided_on_cpu, version_of
 
 _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
@@ -63,8 +63,7 @@ class Sampled:
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    is_plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer) and tensor.device.type == "cpu"
-    if not is_plain or tensor.layout is not torch.strided or tensor.is_quantized:
+    if not is_strided_on_cpu(tensor):
         return False
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return 0 < extent == tensor.numel() and address(tensor) != 0

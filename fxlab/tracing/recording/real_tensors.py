@@ -18,8 +18,8 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.tracing.torch_private import TorchDispatchMode
 from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import is_plain
 
-_PLAIN_CLASSES = (torch.Tensor, nn.Parameter, nn.Buffer)
 _BY_CLASS = ("__reduce_ex__", "__deepcopy__", "__repr__", "__format__")
 """Methods with which a tensor behaves in another way if its class is a subclass."""
 
@@ -75,7 +75,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return a twin of a model whose tensors, in the memory of the model's, notice other threads."""
 
         def watched(tensor: torch.Tensor) -> torch.Tensor:
-            if type(tensor) not in _PLAIN_CLASSES:
+            if not is_plain(tensor):
                 return tensor
             alias: torch.Tensor = torch.Tensor._make_subclass(self.tensor_class, tensor, tensor.requires_grad)
             # `isinstance(alias, nn.Parameter)` goes by this attribute, and models ask it of their weights.

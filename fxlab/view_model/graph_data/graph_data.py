@@ -293,9 +293,8 @@ class _TreeWriter:
         self._data, self._hierarchy, self._marks = data, hierarchy, shown.marks
         self._index = {signature: number for number, signature in enumerate(shown.signatures)}
         self._number = number
-        self._nodes = data._of(number).nodes
+        self._written = data._of(number)
         self._plain = data._plain.setdefault(number, {})
-        self._leaves = data._of(number).leaves
         # Columns of a step are told by more than what is written of a node.
         plain = [
             n for n, other in data._written.items() if not (hierarchy.columns or other.hierarchy.columns)
@@ -342,16 +341,17 @@ class _TreeWriter:
 
     def _leaf(self, leaf: Leaf) -> tuple[int, int]:
         """Return the numbers of a leaf and its look, of the graph before if it is as there."""
-        name, before = leaf.name, self._before
+        name, id, before, leaves = leaf.name, leaf.id, self._before, self._written.leaves
         if before and name in before.leaves and not any(map(self._marks.get, leaf.names)):
             other = before.hierarchy.leaves[before.hierarchy.position_of[name]]
-            look = self._plain_before.get(leaf.id)
-            if look and _written_of(leaf, self._data._of(self._number)) == _written_of(other, before):
-                self._leaves[name], self._plain[leaf.id] = before.leaves[name], look
-                return self._leaves[name], look[0]
-        facts = [self._data._facts.number(self._nodes[name], self._hierarchy.modules) for name in leaf.names]
-        self._leaves[name] = self._data._leaves.number((leaf.id, *facts))
-        return self._leaves[name], self._leaf_look(leaf)
+            look = self._plain_before.get(id)
+            if look and _written_of(leaf, self._written) == _written_of(other, before):
+                leaves[name], self._plain[id] = before.leaves[name], look
+                return leaves[name], look[0]
+        nodes, modules = self._written.nodes, self._hierarchy.modules
+        facts = [self._data._facts.number(nodes[each], modules) for each in leaf.names]
+        leaves[name] = self._data._leaves.number((id, *facts))
+        return leaves[name], self._leaf_look(leaf)
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
         """Return the looks of a group, closed and opened."""
