@@ -1097,6 +1097,22 @@ describe("candidates", () => {
     expect(kernel.askedFor("candidates").length).toBe(all);
   });
 
+  it("are looked for anew where passes were switched while the last were on their way", async () => {
+    kernel = new FakeKernel(vectorsOf("conv"));
+    kernel.forgetCandidates();
+    const all = kernel.state.passes.passes.length;
+    let isSwitched = false;
+    kernel.ready = async () => {
+      if (isSwitched || kernel.askedFor("candidates").length < all) return;
+      isSwitched = true;
+      kernel.forgetCandidates();
+      kernel.tell("passes");
+    };
+    page = await Page.of(kernel);
+    for (let i = 0; i < 2 * all; i += 1) await settled();
+    expect([looking(), isSwitched]).toEqual([0, true]);
+  });
+
   it("are not looked for again where all are known, nor in a report", async () => {
     await start({ on: 1 });
     await page.sends(showStage(0));

@@ -48,15 +48,15 @@ class _Exchange:
         elif is_first:
             set_name(self.owner, self.name, self._asking())
 
-    def pop(self) -> bool:
-        """Remove the latest value, and tell whether the name is no longer exchanged."""
+    def pop(self) -> None:
+        """Remove the latest value of this thread; after the last of all, the name has its own again."""
         values = self.by_thread[threading.get_ident()]
         values.pop()
         if not values:
             del self.by_thread[threading.get_ident()]
         if not self.by_thread:
             set_name(self.owner, self.name, self.original)
-        return not self.by_thread
+            del _TABLE[id(self.owner), self.name]
 
     def _asking(self) -> Any:
         """Return the function that asks for the thread, which is called very often."""
@@ -88,11 +88,10 @@ _LOCK = threading.RLock()
 def patched_functions(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -> Iterator[None]:
     """Exchange the values of some names of a class or module.
 
-    Functions and class methods are exchanged for this thread alone. Classes, and values that cannot be
-    called, are exchanged for all threads, one of which may do so at a time: they have to see to the others by
-    themselves. ``makes``: for each name, makes of its value for this thread a function, a ``classmethod`` (to
-    be exchanged for a function of the class), or :data:`ABSENT`. ``for_all``: whether functions, too, are
-    exchanged for all threads, for those called a hundred thousand times.
+    Functions and class methods are exchanged for this thread alone, unless ``for_all`` (for those called a
+    hundred thousand times); classes, and values that cannot be called, for all threads, one of which may
+    do so at a time. ``makes``: for each name, makes of its value for this thread a function, a
+    ``classmethod`` (to be exchanged for a function of the class), or :data:`ABSENT`.
     """
     entered: list[_Exchange] = []
     try:
@@ -106,10 +105,13 @@ def patched_functions(owner: Any, makes: Mapping[str, Make], *, for_all: bool = 
                 entered.append(exchange)
         yield
     finally:
-        with InterruptsHeld(), _LOCK:
-            for exchange in reversed(entered):
-                if exchange.pop():
-                    del _TABLE[id(owner), exchange.name]
+        try:
+            with InterruptsHeld(), _LOCK:
+                while entered:
+                    entered.pop().pop()
+        finally:
+            while entered:  # an interrupt came before it could be held
+                entered.pop().pop()
 
 
 def patched_names() -> list[str]:
@@ -122,8 +124,7 @@ def instead(value: Any) -> Make:
     return lambda _: value
 
 
-_IMMUTABLE = 1 << 8
-"""The flag of a class that only C writes, such as ``torch.Size``."""
+_IMMUTABLE = 1 << 8  # the flag of a class that only C writes, such as `torch.Size`
 
 
 def set_name(owner: Any, name: str, value: Any) -> None:

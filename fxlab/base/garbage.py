@@ -7,7 +7,6 @@ from contextlib import contextmanager
 _OF_PYTHON = 1_000
 """More objects than Python 3.12 itself puts aside when it starts, and fewer than any process has by then."""
 
-
 _PUT_ASIDE: list[bool] = []
 """An item for each :func:`only_new_garbage` that has put objects aside: Python counts them one by one."""
 

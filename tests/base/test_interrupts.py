@@ -17,6 +17,8 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 import fxlab
 import fxlab.base.interrupts
+from fxlab.base import exchanged
+from fxlab.base.exchanged import patched_functions, patched_names
 from fxlab.base.interrupts import InterruptsHeld, interrupts_noted
 from fxlab.values.tensors import same_bits
 
@@ -101,6 +103,7 @@ def modes():
         "range": range,
         "recursion": sys.getrecursionlimit(),
         "threads": threading.active_count(),
+        "exchanged": patched_names(),
     }
 
 
@@ -243,6 +246,18 @@ def test_an_interrupt_in_a_hold_inside_another_waits_for_that():
     assert signal.getsignal(signal.SIGINT) is handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_an_exchanged_function_is_put_back_wherever_an_interrupt_comes():
+    def work():
+        with patched_functions(Model, {"forward": lambda own: lambda *given: None}):
+            Model.forward(None, None)
+
+    within = {"within": lambda code: code.co_filename == exchanged.__file__ or enters_or_leaves(code)}
+    forward = Model.forward
+    for at in range(1, lines_of(work, **within) + 1):
+        interrupted(work, at, **within)
+        assert (Model.forward, patched_names()) == (forward, []), at
 
 
 @pytest.mark.parametrize("place", ["__enter__", "__exit__"])

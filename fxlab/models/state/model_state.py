@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from fxlab.base.interrupts import InterruptsHeld, RestoringStack
+from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.models.hooks import is_compiled
 from fxlab.models.state.python_read import REGISTRIES
@@ -156,15 +156,12 @@ class ModelState:
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
         """Restore the model when the block ends; may be used for several blocks, one after the other."""
-        try:
-            is_watched = self._values and watch
-            # Modules of torch leave out fast paths under a mode; hidden, they compute as without it.
-            with RestoringStack(*(_ParameterWrites(self), function_modes_hidden()) if is_watched else ()):
+        # Modules of torch leave out fast paths under a mode; hidden, they compute as without it.
+        watching = (_ParameterWrites(self), function_modes_hidden()) if self._values and watch else ()
+        with RestoringStack() as restoring:
+            restoring.callback(self.put_back)
+            with RestoringStack(*watching):
                 yield self
-        finally:
-            # Ctrl-C in between would leave the model half restored.
-            with InterruptsHeld():
-                self.put_back()
 
     def save(self, memory: object) -> None:
         """Copy the parameters in some memory before they are written."""

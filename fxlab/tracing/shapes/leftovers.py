@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.base.interrupts import InterruptsHeld
+from fxlab.base.interrupts import RestoringStack
 from fxlab.models.state.settings import put_settings_back, settings_now
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError
@@ -37,12 +37,10 @@ def put_back_after(around: Surroundings, mode: FakeTensorMode | None = None) -> 
 
     changed: list[str] = []
     settings = settings_now()
-    try:
+    with RestoringStack() as restoring:
+        restoring.callback(lambda: changed.extend(put_settings_back(settings)))
+        restoring.callback(lambda: changed.extend(around.put_back(is_of_run)))
         yield changed
-    finally:
-        with InterruptsHeld():
-            changed += around.put_back(is_of_run)
-            changed += put_settings_back(settings)
 
 
 class TensorKeptError(TraceError):

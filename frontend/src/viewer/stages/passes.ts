@@ -47,10 +47,9 @@ export class Candidates {
     this.isAsking = true;
     try {
       while (areMissing()) {
-        const { value: areAll } = await kernel.ask({ type: "candidates" });
+        await kernel.ask({ type: "candidates" });
         await kernel.ready();
         await arrived();
-        if (areAll) break;
       }
       return true;
     } finally {
