@@ -39,9 +39,9 @@ from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
-from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
+from fxlab.tracing.recording.opaque_calls import with_parts_whole
+from fxlab.tracing.recording.recorder import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
-from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne

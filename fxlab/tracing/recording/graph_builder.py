@@ -28,9 +28,14 @@ from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.condition_text import size_text_in
 from fxlab.tracing.shapes.fake_state import Originals
-from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, excludes_one_only, expression_of
+from fxlab.tracing.shapes.symbolic_sizes import (
+    SizeNodes,
+    SymbolicNumber,
+    excludes_one_only,
+    expression_of,
+    size_text_in,
+)
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path, add_getitem, steps_of, tensors_inside

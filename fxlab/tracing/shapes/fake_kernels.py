@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.shapes.fake_mode import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
-from fxlab.tracing.shapes.kernels.recurrent_modules import pack_padded, pad_packed
+from fxlab.tracing.shapes.torch_modules import pack_padded, pad_packed
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
