@@ -6,9 +6,6 @@ from fxlab.graphs.unfolded import held_by, to_look_at, unfolded
 from fxlab.models.graph_modules.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
 
-CHANGES = ("added", "removed", "changed", "rewired")
-"""The marks of a merged graph, in the order that numbers them."""
-
 
 def merged_graph(
     before: fx.GraphModule, after: fx.GraphModule

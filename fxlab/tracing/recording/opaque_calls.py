@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.fx.node import has_side_effect
 
-from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.exchanged import exchanged_code
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.base.torch_private import pytree
 from fxlab.tracing.messages import first_line, place_of

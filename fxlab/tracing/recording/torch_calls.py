@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.fx import Node
 
 from fxlab.operators import argument_of, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import DATA, MEMORY, OPERATOR_NAMES, SPARSE_PARTS
@@ -223,6 +225,15 @@ def written_by(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 def _is_method(func: Callable[..., Any], name: str) -> bool:
     method = getattr(torch.Tensor, name, None)
     return method is not None and (method is func or method == func)
+
+
+def waits_for_others(node: Node) -> bool:
+    """Tell whether a node is one of a collective, in a process that has others to wait for."""
+    if not dist.is_available() or not dist.is_initialized():
+        return False
+    from fxlab.models.parallel.collectives import exchanges
+
+    return exchanges(node)
 
 
 _OF_TRACING = (

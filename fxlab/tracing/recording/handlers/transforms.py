@@ -17,8 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import Node
 from torch.utils.checkpoint import CheckpointFunction
 
-from fxlab.base.exchanged import Make, instead, patched_functions
-from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.exchanged import Make, exchanged_code, instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
 from fxlab.tracing.findings import Found
