@@ -97,13 +97,9 @@ class _Graph:
 
     def inside(self, body: Body, caller: str, call: tuple[str, str], given: list[Any]) -> "_Graph":
         """Return a body that a node of it calls."""
-        from fxlab.transformations.journal.module_tree import join_path
-
-        path = f"{self.prefix}{body.path}"
+        path, place = f"{self.prefix}{body.path}", f"{self.path}{body.path}."
         calls = (*self.calls, call, (path, "graph"))
-        return _Graph(
-            body.module, given, f"{path}/", join_path(self.path, body.path), self.caller or caller, calls
-        )
+        return _Graph(body.module, given, f"{path}/", place, self.caller or caller, calls)
 
 
 class _Unfolding:
@@ -127,8 +123,6 @@ class _Unfolding:
 
     def _copy(self, graph: _Graph) -> Node:
         """Copy the nodes of a graph, and return its output."""
-        from fxlab.transformations.journal.module_tree import join_path
-
         modules, copies = modules_by_path(graph.module), dict[Node, Node]()
         bodies = {node: bodies_called(node, graph.module) for node in graph.module.graph.nodes}
         readings = {body.reading for called in bodies.values() for body in called}
@@ -144,7 +138,7 @@ class _Unfolding:
                     inner = self._copy(graph.inside(body, name, call, given))
                     self._outputs[id(body.module)] = inner
                 outputs[body.reading or node] = self._outputs[id(body.module)]
-            target = join_path(graph.path, str(node.target)) if node.op in _WITH_PATHS else node.target
+            target = f"{graph.path}{node.target}" if node.op in _WITH_PATHS else node.target
             made = copies[node] = self._graph.create_node(node.op, target, name=name, type_expr=node.type)
             made.name, made.meta = name, dict(node.meta)
             if calls := (*graph.calls, call) if called else graph.calls:

@@ -7,8 +7,8 @@ from drawing_models import bert_session
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
 from fxlab.drawing import View, build_hierarchy
-from fxlab.drawing.hierarchy.changes import merged_graph
-from fxlab.drawing.rendering.box import CHANGES, make_boxes
+from fxlab.drawing.hierarchy.changes import CHANGES, merged_graph
+from fxlab.drawing.rendering.box import make_boxes
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 

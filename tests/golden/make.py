@@ -26,8 +26,8 @@ from fxlab import Session
 from fxlab.base.units import percent, with_unit
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing import view as drawn_view
-from fxlab.drawing.hierarchy.changes import changes_between
-from fxlab.drawing.rendering.box import CHANGES, make_boxes
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
+from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.drawing.rendering.lines import STYLES, LineStyles
 from fxlab.drawing.rendering.paint import module_alone, values_of, values_of_groups

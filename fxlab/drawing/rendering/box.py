@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
+from fxlab.drawing.hierarchy.changes import CHANGES
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.hierarchy.placement import RECOMPUTED
 from fxlab.drawing.rendering.describe import lines_of, lines_of_step, says_what_the_title_says, title_of
@@ -17,8 +18,6 @@ PADDING_X, PADDING_Y = 13.0, 6.0
 CHIP_GAP, CHIP_PADDING = 4.0, 7.0
 CHIP_ROWS_GAP = 4.0
 BADGE_GAP = 8.0
-CHANGES = ("added", "removed", "changed", "rewired")
-"""The marks of a merged graph, in the order that numbers them."""
 HIGHLIGHT = "highlight"
 """The mark of nodes that are highlighted by their names."""
 BADGE_ROOM = 5.0

@@ -4,12 +4,9 @@ An outline has sizes and edges without words or colours, which takes Graphviz ha
 the same places with words, since cells have fixed sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
@@ -37,9 +34,7 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
-
-if TYPE_CHECKING:
-    from fxlab.overlays.overlay import Overlay
+from fxlab.overlays.overlay import Overlay
 
 POINTS = 72.0
 

@@ -3,22 +3,17 @@
 The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.rendering.typography import shorten
 from fxlab.drawing.view import View
-
-if TYPE_CHECKING:
-    from fxlab.overlays.overlay import Overlay, Value
+from fxlab.overlays.overlay import Overlay, Value
 
 LONGEST_WORDS = 30
 """Characters of a line of the legend."""

@@ -6,12 +6,9 @@ Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (
 which any rule overrides.
 """
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
 from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, write_dot
@@ -20,9 +17,7 @@ from fxlab.drawing.rendering.lines import values_text
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.typography import FONT, has_known_width, printable, text_width
 from fxlab.drawing.view import View
-
-if TYPE_CHECKING:
-    from fxlab.overlays.overlay import Overlay
+from fxlab.overlays.overlay import Overlay
 
 _LONGEST_TOOLTIP = 300
 

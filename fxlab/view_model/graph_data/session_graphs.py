@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from torch import fx
 
-from fxlab.drawing.hierarchy.changes import changes_between
-from fxlab.drawing.rendering.box import CHANGES
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.session import Session
 from fxlab.transformations import Transformation
 from fxlab.view_model.details import model_details

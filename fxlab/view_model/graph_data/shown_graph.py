@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from fxlab.drawing.hierarchy.changes import merged_graph
-from fxlab.drawing.rendering.box import CHANGES
+from fxlab.drawing.hierarchy.changes import CHANGES, merged_graph
 from fxlab.graphs.unfolded import unfolded
 from fxlab.transformations.marks import marks_of
 

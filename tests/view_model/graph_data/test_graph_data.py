@@ -13,8 +13,8 @@ from received import Received
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
-from fxlab.drawing.hierarchy.changes import changes_between
-from fxlab.drawing.rendering.box import CHANGES, make_boxes
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
+from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
 from fxlab.graphs.matching import Provenance
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
