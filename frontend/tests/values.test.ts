@@ -1,12 +1,11 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { cellsOf, NO_VALUES, type ShownValues } from "../src/base/values";
-import type { Details } from "../src/base/protocol";
+import { type Details, NO_VALUES, type ShownValues } from "../src/base/protocol";
 import { DetailsPanel, type DetailActions } from "../src/panels/details";
-import { colourOf, scaleOf } from "../src/values/colour_scale";
+import { colourOf, numbersOf, scaleOf } from "../src/values/value_map";
 import { ValueSection, type ValueActions } from "../src/values/value_section";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { INPUTS, NODE_VALUE, partOf } from "./node_value";
-import type { NodeValue, ValuePart } from "../src/base/wire";
+import type { NodeValue, TensorMap, ValuePart } from "../src/base/wire";
 
 async function selected(kernel = new FakeKernel(), name = "stem_conv"): Promise<Page> {
   const page = await Page.of(kernel);
@@ -371,6 +370,7 @@ describe("the colours of numbers", () => {
   });
 
   it("have cells of four or of eight bytes", () => {
+    const cellsOf = ({ numbers, cells }: TensorMap) => numbersOf(numbers, cells);
     expect([...cellsOf(partOf(0).map)]).toEqual([-1, Infinity, -2, 2]);
     const bytes = new Uint8Array(new Float64Array([0.1]).buffer);
     const map = { ...partOf(0).map, numbers: "f8" as const, cells: btoa(String.fromCharCode(...bytes)) };

@@ -1,5 +1,8 @@
 /** Long names and long lists, so that they fit and can still be told apart. */
 
+import { h } from "./dom";
+import { counted, grouped } from "./format";
+
 const ELLIPSIS = "…";
 /** A beginning that is shorter than this is not worth a mark in its place. */
 const SHORTEST_PREFIX = 4;
@@ -47,4 +50,25 @@ function commonPrefix(names: readonly string[]): number {
   for (const other of others) for (let i = 0; i < shared; i += 1) if (other[i] !== one[i]) shared = i;
   const separator = Math.max(...[..."._/"].map((sign) => one.lastIndexOf(sign, shared - 1)));
   return shared > 0 && separator + 1 >= SHORTEST_PREFIX ? separator + 1 : 0;
+}
+
+/** Returns a list of items, and a button in the place of those in the middle if they are many. */
+export function elidedList(items: HTMLElement[], ends: Ends): HTMLElement {
+  const { head, hidden, tail } = endsOf(items, ends);
+  const list = h("ul.fxi-links", head);
+  if (hidden.length === 0) return list;
+  const more = h(
+    "button.fxi-link.fxi-more",
+    {
+      title: `Show all ${grouped(items.length)}`,
+      onclick: () => {
+        place.replaceWith(...hidden);
+        hidden[0]!.querySelector<HTMLElement>("button, [tabindex]")?.focus();
+      },
+    },
+    `… ${counted(hidden.length, "more", "more")} …`,
+  );
+  const place = h("li", more);
+  list.append(place, ...tail);
+  return list;
 }

@@ -1,15 +1,11 @@
 /** What arrives from a kernel, checked: a page may be newer or older than it, or have none. */
 
-import type { NodesFound, Picture } from "./protocol";
+import type { Picture } from "./protocol";
 import type { Offer } from "./wire";
 
 /** A picture, or nothing as long as there is none. */
 export function isPicture(value: Picture | Record<string, never> | undefined): value is Picture {
   return typeof value?.["svg"] === "string";
-}
-
-export function isNodesFound(value: NodesFound | Record<string, never>): value is NodesFound {
-  return typeof value?.["query"] === "string";
 }
 
 /** Returns the offers among what a kernel has answered. */

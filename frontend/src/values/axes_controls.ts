@@ -1,8 +1,8 @@
 /** Which two dimensions of a tensor the map shows, and the index in each of the others. */
 
+import type { Axes } from "../base/protocol";
 import { choice, fill, focusedIn, h, redraw } from "../base/dom";
 import { grouped } from "../base/format";
-import type { Axes } from "../base/values";
 import type { TensorMap } from "../base/wire";
 
 export class AxesControls {

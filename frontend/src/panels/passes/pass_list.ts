@@ -238,7 +238,7 @@ export class PassList {
         },
       },
       h("div.fxi-card-head", [
-        this.grip(pass, place, places),
+        h("span.fxi-number", { "aria-hidden": "true" }, pass.stage ?? "–"),
         h(
           "button.fxi-card-name.fxi-grow",
           {
@@ -283,31 +283,6 @@ export class PassList {
     );
   }
 
-  /** Returns what moves a pass to another place by arrow keys; it has the number of the pass's stage. */
-  private grip(pass: Pass, place: number, places: number[]): HTMLElement {
-    const number = pass.stage ?? "–";
-    // With what is seen on it, by which people call it who speak to their computer.
-    const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
-    if (this.state.fixed) return h("span.fxi-number", { "aria-hidden": "true" }, number);
-    return h(
-      "button.fxi-number.fxi-grip",
-      {
-        "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
-        title: "Press ↑ and ↓ to apply it earlier or later",
-        "data-focus": `grip-${pass.key}`,
-        disabled: this.busy,
-        onkeydown: (event: KeyboardEvent) => {
-          const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-          if (step === undefined) return;
-          event.preventDefault();
-          event.stopPropagation();
-          this.moveBy(pass, place, places, step);
-        },
-      },
-      number,
-    );
-  }
-
   /** Moves a pass to another of the places it can be moved to: past those that are not among them. */
   private moveBy(pass: Pass, place: number, places: number[], steps: number): void {
     const to = places[places.indexOf(place) + steps];
@@ -318,10 +293,10 @@ export class PassList {
   /** Returns what can be done with the chosen card besides switching it. */
   private tools(pass: Pass, place: number, places: number[]): HTMLElement {
     const { signature } = pass;
-    const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement =>
+    // One that leads nowhere keeps the focus.
+    const tool = (name: IconName, label: string, isEnd: boolean, action: () => void): HTMLElement =>
       iconButton(name, label, action, "", {
-        "data-focus": `${name}-${pass.key}`,
-        disabled: disabled || this.busy,
+        ...{ "data-focus": `${name}-${pass.key}`, "aria-disabled": isEnd, disabled: this.busy },
       });
     return h("div.fxi-card-tools", { role: "group", "aria-label": `Place of ${pass.name}` }, [
       pass.steps > 0 && this.stepButton(pass),

@@ -2,8 +2,7 @@
 
 import { type Attributes, foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
 import { capitalized, grouped } from "../../base/format";
-import { shortNames } from "../../base/names";
-import { elidedList } from "../elided_list";
+import { elidedList, shortNames } from "../../base/names";
 import type { Pass, Reason } from "../../base/wire";
 
 const ENDS = { first: 6, last: 2 };
