@@ -273,8 +273,6 @@ export class FakeKernel implements Kernel {
         return this.value;
       case "value-part":
         return { state: "ready", part: partOf(message.tensor, message.index[0]) };
-      case "list-offers":
-        return [];
       default:
         return null;
     }

@@ -860,11 +860,10 @@ describe("overlays", () => {
 describe("a kernel that is busy", () => {
   it("leaves everything working that needs no answer", async () => {
     await start({ on: 2 });
-    for (const type of ["details", "graph", "overlay", "list-offers", "toggle", "file"] as const)
-      kernel.held.add(type);
+    for (const type of ["details", "graph", "overlay", "toggle", "file"] as const) kernel.held.add(type);
     const signature = signatureOf(0);
     await page.sends({ type: "toggle", signature, on: false });
-    await page.sends({ type: "list-offers" }, { type: "export-file", suffix: "pdf" });
+    await page.sends({ type: "export-file", suffix: "pdf" });
     await page.sends(select("stem_conv"), { type: "show-overlay", name: "sum" }, showStage(0));
     const told = await page.sends(
       { type: "close", path: "head" },
@@ -884,7 +883,7 @@ describe("a kernel that is gone", () => {
     await start({ on: 2 });
     kernel.isGone = true;
     expect(() => page.viewer.send({ type: "toggle", signature: signatureOf(0), on: false })).toThrow();
-    expect(() => page.viewer.send({ type: "list-offers" })).toThrow();
+    expect(() => page.viewer.send({ type: "export-file", suffix: "dot" })).toThrow();
     await page.sends({ type: "close", path: "head" });
     await page.sends(select("relu"));
     expect(page.get("details")).toMatchObject({ name: "relu", isPartial: true });

@@ -146,7 +146,6 @@ export class App {
       jump: (name, stage) => this.selection.jump(name, 0, stage),
       step: (pass) => this.bench.step(pass),
       whyNot: (pass, node) => this.bench.whyNot(pass, node),
-      list: async () => this.passes.showOffers((await this.connection.send({ type: "list-offers" })) ?? []),
     });
     this.details = new DetailsPanel(
       {
@@ -349,8 +348,7 @@ export class App {
 
   /** Ends a preview, what is looked at closely, or a filter. */
   private leave(event: KeyboardEvent): void {
-    const isElsewhere =
-      (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
+    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
     const isHere = this.preview.preview || this.bench.isOpen || this.filter.shown;
     if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();

@@ -269,7 +269,7 @@ export interface State {
 /** What a person wants of the session; whoever has the model does it. */
 export const FOR_SESSION = [
   ...(["toggle", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
-  ...(["move", "add", "remove", "undo", "redo", "reset"] as const),
+  ...(["move", "remove", "undo", "redo", "reset"] as const),
   ...(["refresh", "judge", "measure", "open-batch"] as const),
 ];
 export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
@@ -284,7 +284,6 @@ export type FileSuffix = "html" | "pdf" | "dot";
 export type ToViewer =
   | ToSession
   | Asking
-  | { type: "list-offers" }
   | { type: "export-file"; suffix: FileSuffix }
   | { type: "overview" | "open-level" | "close-level" | "clear-selection" }
   | { type: "arrange"; arrangement: Partial<Arrangement> }

@@ -1,7 +1,6 @@
 /** The viewer decides which stages are shown, and answers people and kernels; what the page does not know, it asks the kernel for. */
 
 import { type Asking, FOR_SESSION, type LookedAt, type ToSession, type ToViewer } from "../base/protocol";
-import { offersIn } from "../base/read_message";
 import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
@@ -51,8 +50,6 @@ export class Viewer extends Screen {
     const attempt = (action: () => Promise<void>): Promise<unknown> =>
       this.attempt(doing(message.type), action);
     switch (message.type) {
-      case "list-offers":
-        return this.kernel.ask(message).then(({ value }) => offersIn(value), ignore);
       case "export-file":
         return this.kernel
           .ask({ type: "file", suffix: message.suffix })

@@ -17,13 +17,14 @@ import {
 } from "../../base/dom";
 import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
+import type { ToSession } from "../../base/protocol";
 import { markColour } from "../../graph/live_picture";
 import { PassErrors } from "./pass_error";
-import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
-import type { Offer, Pass, Passes } from "../../base/wire";
+import type { Pass, Passes } from "../../base/wire";
 
-export interface PassActions extends OfferActions {
+export interface PassActions {
+  send(message: ToSession): void;
   choose(signature: string | null): void;
   limit(signature: string, node: string, again: boolean): void;
   /** Goes to a node, of the stage with a number where one is given. */
@@ -45,7 +46,6 @@ export class PassList {
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
-  private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
   private readonly errors: PassErrors;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
@@ -65,7 +65,6 @@ export class PassList {
     this.undo = iconButton("undo", "Undo", () => actions.send({ type: "undo" }));
     this.redo = iconButton("redo", "Redo", () => actions.send({ type: "redo" }));
     this.reset = iconButton("reset", "Switch all passes off", () => actions.send({ type: "reset" }));
-    this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.drawn = beforePaint(rove(this.list, OF_CARDS, ".fxi-card-name"));
@@ -73,12 +72,10 @@ export class PassList {
       h("header.fxi-panel-head.fxi-strip", [
         h("h2", "Passes"),
         h("span.fxi-space"),
-        this.offers.button,
         this.undo,
         this.redo,
         this.reset,
       ]),
-      this.offers.element,
       this.list,
       this.made,
     ]);
@@ -102,13 +99,8 @@ export class PassList {
     this.chosen = chosen;
     this.showMade();
     this.render();
-    if (added) this.offers.close();
     const changed = (failed ?? added)?.signature ?? (isOther ? chosen : null);
     if (changed) this.bringIntoView(changed);
-  }
-
-  showOffers(offers: Offer[]): void {
-    this.offers.show(offers);
   }
 
   setChosen(signature: string | null): void {
