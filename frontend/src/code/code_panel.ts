@@ -73,7 +73,7 @@ export class CodePanel {
     this.everything = textButton("Show all lines", "", () => this.showAll());
     this.copy = copyButton("Copy the code", () => textOf(this.code));
     this.element = h("div.fxi-code-panel.fxi-grow.fxi-column", [
-      h("div.fxi-code-bar.fxi-row", this.words, this.everything, this.layout, this.copy),
+      h("div.fxi-code-bar.fxi-row.fxi-muted", this.words, this.everything, this.layout, this.copy),
       this.grid,
     ]);
     this.grid.addEventListener("click", (event) => this.clicked(event));

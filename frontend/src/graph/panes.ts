@@ -91,7 +91,7 @@ class Pane {
 }
 
 export class Panes {
-  readonly element = h("div.fxi-panes");
+  readonly element = h("div.fxi-panes.fxi-grow");
   /** By their numbers. */
   private readonly list: Pane[] = [];
   private stages = NO_STAGES;

@@ -26,7 +26,7 @@ export class RewriteBar {
     role: "group",
     "aria-label": "Lines",
   });
-  readonly element = h("section.fxi-bench", { "aria-label": "Rewrites", hidden: true }, [
+  readonly element = h("section.fxi-bench.fxi-grow.fxi-column", { "aria-label": "Rewrites", hidden: true }, [
     h("div.fxi-bench-head.fxi-row.fxi-wrap", this.ways, this.words, this.buttons),
     this.lines,
   ]);
@@ -154,7 +154,7 @@ export class NearMissBar {
   private readonly words = h("p", { role: "status" });
   private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
   private readonly body = h("div");
-  readonly element = h("section.fxi-bench", { "aria-label": "Near miss", hidden: true }, [
+  readonly element = h("section.fxi-bench.fxi-grow.fxi-column", { "aria-label": "Near miss", hidden: true }, [
     h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.buttons),
     this.body,
   ]);

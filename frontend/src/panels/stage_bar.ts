@@ -9,7 +9,7 @@ export class StageBar {
   readonly element = h("div.fxi-stages.fxi-strip", { role: "group", "aria-label": "Stage", hidden: true });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
-  private readonly choices = h("div.fxi-stage-choices.fxi-row");
+  private readonly choices = h("div.fxi-stage-choices.fxi-grow.fxi-row");
   private readonly link: HTMLButtonElement;
   private stages: Stages | null = null;
   /** Whether only stages are listed of which the pass has changed something. */
@@ -151,7 +151,7 @@ export class StageSlider {
     ...{ type: "range", min: 0, step: 1, "aria-label": "Stage" },
     oninput: () => this.choose(),
   });
-  private readonly ticks = h("div.fxi-ticks", { "aria-hidden": "true" });
+  private readonly ticks = h("div.fxi-ticks.fxi-muted", { "aria-hidden": "true" });
   readonly element = h("div.fxi-slider", this.input, this.ticks);
   private stops: Stop[] = [];
   private shown = 0;

@@ -55,6 +55,7 @@ export class DataTable {
   }
 
   show(table: Table): void {
+    if (table === this.table) return;
     const names = ({ columns }: Table): string => columns.map(({ name }) => name).join();
     if (this.table === null || names(table) !== names(this.table)) this.keys = [];
     this.table = table;
@@ -146,7 +147,7 @@ export class DataTable {
         h("tbody", [shown.map((row) => this.row(row))]),
       ),
       hidden > 0 &&
-        h("p.fxi-more", [
+        h("p.fxi-more.fxi-muted", [
           rows.length > shown.length
             ? h("button.fxi-button", { onclick: () => ((this.all = true), this.render()) }, [
                 `Show ${grouped(rows.length)} rows`,

@@ -22,8 +22,8 @@ export class ValueMap {
   private readonly small: SmallMaps;
   private readonly cursor = h("div.fxi-map-cursor", { hidden: true });
   private readonly field: HTMLElement;
-  private readonly left = h("div.fxi-map-left", { "aria-hidden": "true" });
-  private readonly below = h("div.fxi-map-below", { "aria-hidden": "true" });
+  private readonly left = h("div.fxi-map-left.fxi-muted", { "aria-hidden": "true" });
+  private readonly below = h("div.fxi-map-below.fxi-muted", { "aria-hidden": "true" });
   private readonly reading = h("output.fxi-map-reading", { "aria-live": "polite" });
   private readonly legend = h("div.fxi-map-legend.fxi-row.fxi-wrap.fxi-muted");
   private readonly caption = h("p.fxi-muted");

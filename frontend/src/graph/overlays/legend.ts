@@ -107,11 +107,14 @@ export class Legend {
           painted.every(({ boxes }) => boxes.size === 0),
         ),
       picture.lines && [h("li.fxi-legend-title", picture.lines.title), swatches(picture.lines.kinds)],
-      present.map(([name, text]) => h("li", h("span", { class: `fxi-swatch ${name}` }), text)),
+      present.map(([name, text]) => h("li.fxi-row", h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
         const style = `--mark: ${markColour(i, picture)}`;
-        return h("li", [h("span.fxi-number", { style }, markSign(i, picture)), capitalized(words(i))]);
+        return h("li.fxi-row", [
+          h("span.fxi-number", { style }, markSign(i, picture)),
+          capitalized(words(i)),
+        ]);
       }),
     ]);
   }
@@ -123,7 +126,7 @@ export class Legend {
     if (ends)
       return [
         heading,
-        h("li.fxi-scale", [
+        h("li.fxi-scale.fxi-row", [
           h("span", ends[0]),
           h("span.fxi-scale-bar", { role: "img", "aria-label": "to" }),
           h("span", ends[1]),
@@ -137,7 +140,7 @@ function swatches(kinds: string[]): HTMLElement[] {
   return kinds
     .slice(0, NUMBER_OF_KINDS)
     .map((kind, i) =>
-      h("li", [
+      h("li.fxi-row", [
         h("span", { class: `fxi-swatch fxi-kind-${i}` }),
         i === NUMBER_OF_KINDS - 1 && kinds.length > NUMBER_OF_KINDS ? "others" : kind,
       ]),

@@ -68,10 +68,10 @@ export class PassList {
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.drawn = beforePaint(rove(this.list, OF_CARDS, ".fxi-card-name"));
-    this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
+    this.element = h("section.fxi-panel.fxi-grow.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
       h("header.fxi-panel-head.fxi-strip", [
         h("h2", "Passes"),
-        h("span.fxi-space"),
+        h("span.fxi-grow"),
         this.undo,
         this.redo,
         this.reset,
@@ -140,7 +140,7 @@ export class PassList {
     const isIdle = (place: number): boolean => this.idle.has(passes[place]!.key) && !passes[place]!.on;
     const [folded, shown] = [places.filter(isIdle), places.filter((place) => !isIdle(place))];
     fill(this.list, [
-      passes.length === 0 && h("p.fxi-empty", "This session offers no passes."),
+      passes.length === 0 && h("p.fxi-muted", "This session offers no passes."),
       passes.length > 0 && h("h3.fxi-cards-head", { "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
@@ -259,7 +259,7 @@ export class PassList {
           },
         }),
       ]),
-      pass.description && h("p.fxi-card-text", pass.description),
+      pass.description && h("p.fxi-card-text.fxi-muted", pass.description),
       pass.arguments.length > 0 &&
         h("div.fxi-arguments.fxi-wrap", [
           pass.arguments.map(({ name, value }) =>
