@@ -122,10 +122,7 @@ export class App {
           ...{ icon: "fold", label: "Close the innermost" },
           press: () => this.connection.send({ type: "close-level" }),
         },
-        {
-          ...{ icon: "layers", label: "Close opened groups" },
-          press: () => this.overview(),
-        },
+        { ...{ icon: "layers", label: "Close opened groups" }, press: () => this.overview() },
         // Where a frame lets nothing fill the screen, as in VS Code, there is nothing to press.
         ...(document.fullscreenEnabled ? [this.fullScreenTool()] : []),
       ],
@@ -213,7 +210,6 @@ export class App {
       fail: (title, text) => this.fail(title, text),
     });
     this.header = new Header(this.busy.element, this.search.element, this.exports.element);
-    this.header.element.firstElementChild?.after(this.remarks.sign);
     this.frame = new Frame(
       {
         header: this.header.element,

@@ -34,10 +34,7 @@ export class Bench {
       applyUpTo: (signature, count) => actions.send({ type: "apply-up-to", signature, count }),
       close: () => this.close(),
     });
-    this.miss = new NearMissBar({
-      showCode: (node) => actions.showCode(node),
-      close: () => this.close(),
-    });
+    this.miss = new NearMissBar({ showCode: (node) => actions.showCode(node), close: () => this.close() });
     this.element.append(this.rewrites.element, this.miss.element);
   }
 

@@ -276,9 +276,9 @@ export function download(name: string, type: string, content: string | Blob): vo
 }
 
 /** Returns a menu, and what closes it; leaving it closes it too. */
-export function menu(label: Record<string, string>, text: string, ...body: Child[]): HTMLDetailsElement {
+export function menu(label: Record<string, string>, words: Child, ...body: Child[]): HTMLDetailsElement {
   const element = h("details.fxi-menu", [
-    h("summary.fxi-button", { ...label }, text),
+    h("summary.fxi-button", { ...label }, words),
     h("div.fxi-menu-body", body),
   ]);
   element.addEventListener("focusout", (event) => {

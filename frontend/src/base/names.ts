@@ -35,13 +35,6 @@ export interface Ends {
   last: number;
 }
 
-/** Returns the ends of a list, and what is left out between them: nothing, if that would save no line. */
-export function endsOf<T>(items: readonly T[], { first, last }: Ends): { head: T[]; hidden: T[]; tail: T[] } {
-  if (items.length <= first + last + 1) return { head: [...items], hidden: [], tail: [] };
-  const end = items.length - last;
-  return { head: items.slice(0, first), hidden: items.slice(first, end), tail: items.slice(end) };
-}
-
 /** Returns how long the beginning is that names share, up to a separator and with something left of each. */
 function commonPrefix(names: readonly string[]): number {
   const [one, ...others] = names;
@@ -53,9 +46,10 @@ function commonPrefix(names: readonly string[]): number {
 }
 
 /** Returns a list of items, and a button in the place of those in the middle if they are many. */
-export function elidedList(items: HTMLElement[], ends: Ends): HTMLElement {
-  const { head, hidden, tail } = endsOf(items, ends);
-  const list = h("ul.fxi-links", head);
+export function elidedList(items: HTMLElement[], { first, last }: Ends): HTMLElement {
+  // Nothing is left out if that would save no line.
+  const hidden = items.length > first + last + 1 ? items.slice(first, items.length - last) : [];
+  const list = h("ul.fxi-links", items);
   if (hidden.length === 0) return list;
   const more = h(
     "button.fxi-link.fxi-more",
@@ -69,6 +63,6 @@ export function elidedList(items: HTMLElement[], ends: Ends): HTMLElement {
     `… ${counted(hidden.length, "more", "more")} …`,
   );
   const place = h("li", more);
-  list.append(place, ...tail);
+  list.replaceChildren(...items.slice(0, first), place, ...items.slice(items.length - last));
   return list;
 }

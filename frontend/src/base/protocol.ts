@@ -212,6 +212,8 @@ export interface Code {
   isLinked: boolean;
 }
 
+export const NO_CODE: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
+
 /** Names of the nodes that are selected: of the stage that is shown, and of the one that it is compared with. */
 export interface SelectedNodes {
   shown: string[];

@@ -73,7 +73,7 @@ export class DetailsPanel {
         ]),
         (details.values ?? []).map(({ shape, dtype }, i, all) => [
           h("dt", all.length > 1 ? `Result ${i}` : "Result"),
-          h("dd", h("code.fxi-shape", shape || "—"), " ", h("code.fxi-muted", dtype)),
+          h("dd", h("code", shape || "—"), " ", h("code.fxi-muted", dtype)),
         ]),
       ]),
       details.kind === "node" && this.values.element,
@@ -222,7 +222,8 @@ export class DetailsPanel {
     const rows = links.map((link, i) =>
       h("li", this.link(link, short[i]), link.text && h("span.fxi-muted", link.text)),
     );
-    return section(title, onward, elidedList(rows, ENDS));
+    const head = h("div.fxi-row", h("h3.fxi-grow", title), onward);
+    return h("div.fxi-section", head, elidedList(rows, ENDS));
   }
 }
 
@@ -299,9 +300,9 @@ function source(frames: SourceFrame[]): HTMLElement | null {
       : innermost.code &&
         h("pre.fxi-code", h("span.fxi-line.fxi-current", { "data-line": innermost.line }, innermost.code)),
     outer.length > 0 &&
-      h("details.fxi-callers", [
+      h("details.fxi-reasons", [
         h("summary", icon("chevron"), `Called from ${counted(outer.length, "line")}`),
-        outer.map((frame) => h("div.fxi-caller", place(frame), frame.code && h("code", frame.code))),
+        outer.map((frame) => h("div.fxi-reason", place(frame), frame.code && h("code", frame.code))),
       ]),
   ]);
 }

@@ -8,6 +8,7 @@ import {
   fill,
   focusedIn,
   h,
+  icon,
   iconButton,
   menu,
   menuItem,
@@ -71,7 +72,7 @@ export class TablesPanel {
   ) {
     this.copy = copyButton("Copy the table, tab-separated", () => this.shown?.toTsv() ?? "");
     this.fold = iconButton("panelBottom", "Tables panel", () => this.actions.toggle());
-    this.more = menu({ title: "More tables" }, "More", this.moreItems);
+    this.more = menu({ title: "More tables" }, ["More", icon("chevron")], this.moreItems);
     this.more.classList.add("fxi-more-tabs");
     const space = h("span.fxi-grow");
     const head = h("header.fxi-panel-head.fxi-strip", this.tabs, this.more, space, this.copy, this.fold);

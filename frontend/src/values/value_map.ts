@@ -113,7 +113,7 @@ export class ValueMap {
     );
     fill(this.legend, [
       h("span", ends[0]!),
-      low < high && h("span", { class: isSigned ? "fxi-map-bar fxi-map-signed" : this.barOf(high) }),
+      low < high && h("span.fxi-map-bar", { style: `--colours: ${coloursOf(low, high, isSigned)}` }),
       h("span", ends[1]!),
       hasNonFinite && h("span.fxi-map-nan", "NaN or ∞"),
     ]);
@@ -123,10 +123,6 @@ export class ValueMap {
         ? `Each cell stands for ${grouped(down)} × ${grouped(right)} elements: ` +
           "the one with the largest absolute value."
         : "";
-  }
-
-  private barOf(high: number): string {
-    return high <= 0 && this.scale!.low < 0 ? "fxi-map-bar fxi-map-negative" : "fxi-map-bar";
   }
 
   private draw(): void {
@@ -264,6 +260,16 @@ export class SmallMaps {
       paint(canvas, cells.subarray(i * size, (i + 1) * size), scale, colours),
     );
   }
+}
+
+/** Returns the colours of numbers from the least to the largest. */
+function coloursOf(low: number, high: number, isSigned: boolean): string {
+  const names = isSigned
+    ? ["low", "zero", "high"]
+    : high <= 0 && low < 0
+      ? ["low", "zero"]
+      : ["zero", "high"];
+  return names.map((name) => `var(--fxi-map-${name})`).join();
 }
 
 /** Draws a cell for each pixel. */

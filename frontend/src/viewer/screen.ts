@@ -5,6 +5,7 @@ import {
   type Focus,
   type Lit,
   type Model,
+  NO_CODE,
   NO_STAGES,
   PANELS_AT_FIRST,
   type Picture,
@@ -23,7 +24,6 @@ import { arrangementIn, LIT, type Panes, PLAIN, withBookkeeping } from "./graphs
 import { ShownError, type Kernel } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays";
 import { NodeFilter } from "./search/node_filter";
-import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
 import type { Arrangement, Role, Selected, ViewState } from "../base/wire";
 import { changedBy } from "./stages/passes";
