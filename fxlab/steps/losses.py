@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxlab.base.exchanged import patched_functions
-from fxlab.models.parallel.placements import layout_of
+from fxlab.models.parallel.ranks import layout_of
 from fxlab.steps.watch import ANY_SIZE
 from fxlab.tracing import torch_private
 

@@ -13,7 +13,7 @@ from fxlab.base.checks import items_of
 from fxlab.base.results import Judged
 from fxlab.base.units import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
-from fxlab.models.parallel.placements import local_part
+from fxlab.models.parallel.ranks import local_part
 from fxlab.models.running.running import Inputs, generators_kept, seed_generators
 from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.steps.loop import StepLoop

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fxlab.base.torch_private import TorchDispatchMode
-from fxlab.models.parallel.placements import PLACEMENT, layout_of
+from fxlab.models.parallel.ranks import PLACEMENT, layout_of
 from fxlab.tracing import torch_private
 
 READ = "fxlab_read"

@@ -18,7 +18,7 @@ from fxlab.drawing.hierarchy.columns import BACK, BELOW, FORWARD, UPDATE
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import PLAIN, Arrangement, Side, outline, side_by_side
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.palette import SAVED
+from fxlab.drawing.rendering.theme import SAVED
 from fxlab.view_model.details import model_details
 
 

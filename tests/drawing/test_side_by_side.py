@@ -10,7 +10,7 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.rendering.dot import Side, side_by_side
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.palette import HEAT, heat_colours
+from fxlab.drawing.rendering.theme import HEAT, heat_colours
 from fxlab.overlays import Overlay
 
 SVG = "{http://www.w3.org/2000/svg}"

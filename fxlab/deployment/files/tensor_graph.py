@@ -9,7 +9,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.graph_modules.modes import Requirement
+from fxlab.models.graph_modules.own_modules import Requirement
 from fxlab.models.running.running import Inputs, placeholder_values, run
 from fxlab.operators import describes
 from fxlab.transformations import compose

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.author_frames import error_words
 from fxlab.deployment.files.tensor_graph import TensorGraph
-from fxlab.models.graph_modules.safe_code import is_written_otherwise
+from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.running.running import gradients_for
 from fxlab.operators.node_info import dtype_name
 

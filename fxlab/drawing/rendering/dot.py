@@ -20,10 +20,19 @@ from fxlab.drawing.rendering.labels import (
     legend_label,
     room_label,
 )
-from fxlab.drawing.rendering.lines import ALIKE, STYLES, LineStyles, values_text
-from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
-from fxlab.drawing.rendering.palette import (
+from fxlab.drawing.rendering.paint import (
+    ALIKE,
+    STYLES,
+    Legend,
+    LineStyles,
+    Painting,
+    paint,
+    paint_together,
+    values_text,
+)
+from fxlab.drawing.rendering.theme import (
     EDGE,
+    FONT,
     INK,
     LANE,
     SOFT_INK,
@@ -31,8 +40,8 @@ from fxlab.drawing.rendering.palette import (
     box_colours,
     cluster_colours,
     painted_colours,
+    printable,
 )
-from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays.overlay import Overlay
 

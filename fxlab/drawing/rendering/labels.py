@@ -21,7 +21,7 @@ from fxlab.drawing.rendering.box import (
     chip_width,
 )
 from fxlab.drawing.rendering.paint import Legend
-from fxlab.drawing.rendering.palette import (
+from fxlab.drawing.rendering.theme import (
     CHANGED,
     CHIP,
     CHIP_INK,
@@ -31,8 +31,9 @@ from fxlab.drawing.rendering.palette import (
     PAPER,
     SOFT_INK,
     Colours,
+    printable,
+    text_width,
 )
-from fxlab.drawing.rendering.typography import printable, text_width
 
 TITLE_POINTS, CHIP_POINTS, HEADING_POINTS, COLUMN_POINTS = 14, 9, 15, 12
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.

@@ -8,8 +8,7 @@ from torch import nn
 
 from fxlab.models.running.call_record import Place
 from fxlab.models.running.running import Inputs, argument_names, given_arguments
-from fxlab.models.state.module_tensors import place_of, plain_name
-from fxlab.models.state.tensor_state import named_tensors
+from fxlab.models.state.tensor_state import named_tensors, place_of, plain_name
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
 from fxlab.values.tensors import is_plain
 

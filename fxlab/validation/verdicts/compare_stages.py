@@ -10,7 +10,7 @@ from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.changes_made import changes_made
 from fxlab.models.parallel.ranks import is_in_fake_group
-from fxlab.models.state.module_tensors import tensors_of
+from fxlab.models.state.tensor_state import tensors_of
 from fxlab.validation.verdicts.verdict import Reference, verdict_on_order
 
 COLUMNS = ("changes", "nodes", "parameters", "max_abs_diff", "status", "note")

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from fxlab.base.checks import check_is, require_bool
 from fxlab.front_desk.sources import Model, compared_models, inputs_or_examples
-from fxlab.graphs.reordering import reordering
+from fxlab.graphs.node_difference import reordering
 from fxlab.models.parallel.ranks import ranks_together
 from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.running.running import Inputs
