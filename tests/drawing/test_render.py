@@ -304,7 +304,7 @@ def test_layout_does_not_depend_on_installed_fonts(monkeypatch, tmp_path):
     here = render(view)
     monkeypatch.setenv("FONTCONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setattr(layout, "_process", layout.LayoutProcess())
-    monkeypatch.setattr(layout, "_cache", layout._Cache(0))
+    monkeypatch.setattr(layout, "_KNOWN", {})
     assert render(view) == here
     layout._process.stop()
 

@@ -228,8 +228,8 @@ class _Maker:
     @staticmethod
     def _lines(view: View, by: str) -> str:
         """Return the colour and the thickness of each line, and what they mean."""
-        styles = LineStyles([view], by)
-        looks = [styles.look(view, edge) for edge in view.edges]
+        styles = LineStyles(view, by)
+        looks = [styles.look(edge) for edge in view.edges]
         legend = [] if styles.legend is None else [styles.legend.title, *(w for _, w in styles.legend.kinds)]
         drawn = [f"{look.colour or ''}:{look.thickness or 0:.1f}" for look in looks]
         return " ".join([*drawn, *legend])

@@ -7,7 +7,7 @@ The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live pi
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fxlab.base.units import counted, with_unit
@@ -81,33 +81,20 @@ def module_alone(leaf: Leaf, hierarchy: Hierarchy) -> str:
 
 def paint(view: View, overlay: Overlay) -> Painting:
     """Return how an overlay paints the closed boxes of a view; open groups keep their colours."""
-    return paint_together([(view, overlay)])[0]
-
-
-def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
-    """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
-    found = ((view, values_of(view, overlay)) for view, overlay in sides)
-    known = [{box.id: own[box.id] for box in view.boxes if box.id in own} for view, own in found]
-    values = [value for own in known for value in own.values()]
-    overlay = sides[0][1]
-    title = shorten(overlay.title, LONGEST_WORDS)
-    if overlay.kind == "text":
-        colours = [dict[str, Colours]() for _ in known]
-        legend = Legend(title, None)
-    elif overlay.is_numeric:
-        level, ends = _scale(overlay, [float(value) for value in values])
-        colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
+    of_all = values_of(view, overlay)
+    values = {box.id: of_all[box.id] for box in view.boxes if box.id in of_all}
+    title, colours = shorten(overlay.title, LONGEST_WORDS), dict[str, Colours]()
+    legend = Legend(title, None)
+    if overlay.is_numeric:
+        level, ends = _scale(overlay, [float(value) for value in values.values()])
+        colours = {box: heat_colours(level(float(value))) for box, value in values.items()}
         legend = Legend(title, ends)
-    else:
-        of_kind = kind_colours(map(str, values))
-        colours = [{box: of_kind[str(value)] for box, value in own.items()} for own in known]
+    elif overlay.kind != "text":
+        of_kind = kind_colours(map(str, values.values()))
+        colours = {box: of_kind[str(value)] for box, value in values.items()}
         legend = Legend(title, None, kind_words(of_kind))
-    return [
-        Painting(
-            {item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend, _short_labels(view, overlay)
-        )
-        for (view, overlay), own in zip(sides, colours, strict=True)
-    ]
+    shown = {item.id: colours.get(item.id, PLAIN) for item in view.boxes}
+    return Painting(shown, legend, _short_labels(view, overlay))
 
 
 def _short_labels(view: View, overlay: Overlay) -> dict[str, str]:
@@ -190,19 +177,18 @@ class LineLook:
 
 
 class LineStyles:
-    """The looks of the lines of views, which are compared with one another."""
+    """The looks of the lines of a view, which are compared with one another."""
 
-    def __init__(self, views: Sequence[View], by: str = ALIKE) -> None:
-        self._by = by
-        edges = [(view, edge) for view in views for edge in view.edges]
-        drawn_by_bytes = (edge for view, edge in edges if by == BYTES or view.is_saved(edge))
+    def __init__(self, view: View, by: str = ALIKE) -> None:
+        self._by, self._view = by, view
+        drawn_by_bytes = (edge for edge in view.edges if by == BYTES or view.is_saved(edge))
         self._most = max(map(bytes_of, drawn_by_bytes), default=0)
-        dtypes = (dtypes_of(edge) for _, edge in edges if by == DTYPE)
+        dtypes = (dtypes_of(edge) for edge in view.edges if by == DTYPE)
         self._colours = kind_colours(filter(None, dtypes))
 
-    def look(self, view: View, edge: VisibleEdge) -> LineLook:
-        """Return the look of a line of a view."""
-        is_kept = view.is_saved(edge)
+    def look(self, edge: VisibleEdge) -> LineLook:
+        """Return the look of a line."""
+        is_kept = self._view.is_saved(edge)
         kind = self._colours.get(dtypes_of(edge)) if self._by == DTYPE else None
         colour = kind.border if kind else SAVED if is_kept else None
         if not is_kept and self._by != BYTES:
