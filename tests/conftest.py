@@ -20,7 +20,7 @@ from fxlab.base.garbage import making_what_stays
 # Files for mypy, of which one half is wrong.
 collect_ignore = ["typing/right_uses.py", "typing/wrong_uses.py"]
 
-# A process of tests holds a million objects that stay, and Python would look through them all some hundred times.
+# A process of tests holds a million objects that stay, and Python would look through all some hundred times.
 gc.set_threshold(10_000, 10, 50)
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
