@@ -326,7 +326,7 @@ def test_merging_takes_no_more_memory_than_the_merged_weights():
     assert allocations.bytes < 0.1 * merged_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("young")
 @pytest.mark.parametrize(
     "pass_",
     [MergeLinears(), pytest.param(FuseBiasInLinear(), marks=pytest.mark.weekly)],
