@@ -172,7 +172,7 @@ def traced_with_inputs(
     try:
         return trace(first)
     except TraceError:
-        from fxlab.tracing.inputs.input_trials import first_that_runs
+        from fxlab.tracing.inputs.example_inputs import first_that_runs
 
         if (found := first_that_runs(model, chain([first], candidates))) is first:
             raise
