@@ -393,14 +393,12 @@ class _UpdateCalls(TorchFunctionMode):
                 return func(torch.empty(0, layout=self._layouts[args[0]], device="cpu"))
             if name in _SPARSE_PARTS:
                 raise TraceError(
-                    f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True), and the step of "
-                    f"{self._name} reads the parts of a sparse tensor ({name}), which a graph of a training "
-                    "step does not have. Trace without the optimizer, and let it do its step by itself, or "
-                    "make the gradient dense (sparse=False)."
+                    f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True); {self._name} "
+                    f"reads the parts of a sparse tensor ({name}), which a graph of a step does not have. "
+                    "Trace without the optimizer, or make the gradient dense (sparse=False)."
                 )
         last = next(iter(reversed(self._graph.nodes)))
-        # An interrupt that comes while code in C asks Python about a symbolic number may end the process.
-        with InterruptsHeld():
+        with InterruptsHeld():  # one that comes while C asks for a symbolic number may end the process
             result = func(*args, **(kwargs or {}))
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i"):
             for node in itertools.takewhile(lambda node: node is not last, reversed(self._graph.nodes)):
