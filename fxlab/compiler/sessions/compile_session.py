@@ -20,7 +20,7 @@ from fxlab.session import Session
 from fxlab.session.history import History, Switches
 from fxlab.session.session_lock import changes_stack, locked
 from fxlab.transformations import Transformation
-from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at, not_tried, patterns_table
+from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at, not_tried
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
@@ -183,31 +183,6 @@ class CompileSession(Session):
         return {name: table for name, table in tables.items() if len(table)}
 
     @locked
-    def patterns(self, pass_: Pass | None = None) -> pd.DataFrame:
-        """List the patterns of the compiler's passes, as they are registered with this torch.
-
-        Parameters
-        ----------
-        pass_
-            One pass, also one that has changed nothing. Left out, all passes that have run.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each pattern of each pass, indexed by its name (``pattern``): the ``pass``; the number
-            of ``matches`` in this compile; at how many nodes it was ``tried``, which are those of its last
-            operator; the result of the match that came furthest (``nearest``); its ``operators``, inputs
-            first; the file and line where it is registered (``place``); and its ``code``, as torch writes
-            patterns. Passes of a phase or setting that is off are not there.
-
-        Raises
-        ------
-        ValueError
-            If there is no such pass.
-        """
-        return patterns_table(self._tried(pass_))
-
-    @locked
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
         self, node: Node | str, pattern: str | None = None, *, pass_: Pass | None = None
     ) -> pd.DataFrame:
@@ -218,7 +193,7 @@ class CompileSession(Session):
         node
             A node of any stage, or its name.
         pattern
-            The name of a pattern (see :meth:`patterns`). Left out, all.
+            The name of a pattern. Left out, all.
         pass_
             One pass. Left out, all passes that have run.
 
@@ -398,5 +373,5 @@ def _check_pattern(pattern: object, tried: list[PatternAttempts]) -> None:
         raise type_error("pattern", "the name of a pattern", pattern)
     known = {known.name for one in tried for known in one.patterns}
     if pattern not in known:
-        hint = nearest(pattern, known) or " session.patterns() lists them."
+        hint = nearest(pattern, known) or " session.why_not(node) lists those tried at a node."
         raise ValueError(f"pattern: no pass that has run has a pattern {pattern!r}.{hint}")

@@ -7,11 +7,10 @@ from fxlab.transformations.inductor_patterns.tables import (
     attempts_table,
     near_misses,
     not_tried,
-    patterns_table,
     told,
 )
 
 __all__ = [
     "Attempt", "Pattern", "PatternAttempts", "attempts_at", "attempts_table", "near_misses",
-    "not_tried", "patterns_table", "told",
+    "not_tried", "told",
 ]  # fmt: skip

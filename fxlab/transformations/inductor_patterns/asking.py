@@ -325,12 +325,8 @@ def _described(entry: Any) -> Pattern:
     """Return the pattern of an entry."""
     parts = [part for part in parts_of(entry.pattern) if is_operator(part)]
     operators = tuple(any_of(names_of(part)) for part in parts)
-    searched = (
-        held_by_closure(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
-    )
-    registered = searched or getattr(entry, "handler", None) or entry.extra_check
     begins = names_of(entry.pattern) or operators[-1:]
-    return Pattern(pattern_name(entry), begins, operators, _place_of(registered), entry.pattern)
+    return Pattern(pattern_name(entry), begins, operators)
 
 
 def pattern_name(entry: Any) -> str:

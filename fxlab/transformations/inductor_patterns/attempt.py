@@ -1,13 +1,10 @@
 """One pattern tried at one node, and its outcome."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, unique
-from functools import cached_property
-from typing import Any
 
 from fxlab.base.units import counted
-from fxlab.transformations.inductor_patterns.expressions import written
 
 
 @unique
@@ -51,20 +48,11 @@ class Pattern:
     """The operators at which a match begins: the last ones of the replaced nodes."""
     operators: tuple[str, ...]
     """All its operators, inputs first."""
-    place: str
-    """The file and line of its registration; empty if unknown."""
-    expression: Any = field(repr=False)
-    """The pattern itself."""
 
     @property
     def begins_at(self) -> str:
         """The operators at which a match begins, in words."""
         return any_of(self.begins)
-
-    @cached_property
-    def code(self) -> str:
-        """The pattern as torch writes patterns."""
-        return written(self.expression)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,7 +1,6 @@
 """Patterns of torch's matcher as expressions of operators and inputs; all private parts are read here."""
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -41,15 +40,6 @@ def names_of(pattern: Any) -> tuple[str, ...]:
         if id(getattr(function, "overloadpacket", None)) not in packets
     )
     return tuple(dict.fromkeys(names))
-
-
-def written(pattern: Any) -> str:
-    """Return a pattern as torch writes patterns."""
-    try:
-        run: Any = import_module("torch._inductor.pattern_matcher").PatternPrettyPrinter.run
-        return str(getattr(run, "__wrapped__", run)(pattern))
-    except Exception:  # some patterns have no such text
-        return repr(pattern)
 
 
 def _is_part(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -28,22 +27,6 @@ class PatternAttempts:
     attempts: Sequence[Attempt]
     names_of: Callable[[Iterable[str]], tuple[str, ...]]
     """Returns the names in stages of nodes of the compiler."""
-
-
-def patterns_table(tried: Iterable[PatternAttempts]) -> pd.DataFrame:
-    """Return a row for each pattern of each pass, indexed by the name of the pattern."""
-    rows = []
-    for one in tried:
-        counts = Counter(id(attempt.pattern) for attempt in one.attempts)
-        matches = Counter(id(attempt.pattern) for attempt in one.attempts if attempt.is_matched)
-        nearest = _furthest((id(attempt.pattern), attempt) for attempt in one.attempts)
-        for pattern in one.patterns:
-            best = nearest.get(id(pattern))
-            words = f"no node of {pattern.begins_at}" if best is None else best.words
-            own = matches[id(pattern)], counts[id(pattern)], words, " → ".join(pattern.operators)
-            rows.append((pattern.name, one.pass_, *own, pattern.place, pattern.code))
-    columns = ["pattern", "pass", "matches", "tried", "nearest", "operators", "place", "code"]
-    return pd.DataFrame(rows, columns=columns).set_index("pattern")
 
 
 def attempts_at(tried: Iterable[PatternAttempts], node: str, pattern: str | None) -> pd.DataFrame:
