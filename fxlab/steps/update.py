@@ -21,7 +21,7 @@ from fxlab.models.running.step_record import IN_PLACE
 from fxlab.models.state.tensor_state import python_noted
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.operators.node_info import known_shape
-from fxlab.steps.draws import IN_LAYOUT
+from fxlab.steps.recorded_calls import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import torch_logs_silent

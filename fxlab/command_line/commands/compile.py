@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.author_frames import error_words
-from fxlab.command_line.answer import Answer, plain_warnings
-from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.answer import Answer, CommandError, ExitCode, ends_with, plain_warnings
 from fxlab.record_here import environment_for
 
 if TYPE_CHECKING:

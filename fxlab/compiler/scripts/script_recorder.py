@@ -41,16 +41,7 @@ class ScriptRecorder(Recorder):
 
     def of_other_thread(self, function: str) -> None:
         """Remark on a compile by another thread."""
-        self._remark(f"Another thread has compiled {function}; its graphs are not shown, only its story.")
-
-    def ran_before(self, function: str) -> None:
-        """Remark on code that ran and was compiled before."""
-        self._remark(
-            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside "
-            "of the block, or call torch.compiler.reset() before."
-        )
-
-    def _remark(self, words: str) -> None:
+        words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
         if words not in self.remarks:
             self.remarks.append(words)
 

@@ -10,9 +10,8 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.operators.node_info import known_result, known_shape
-from fxlab.transformations.analysis.node_shape import are_same_sizes
+from fxlab.transformations.analysis.node_shape import are_same_sizes, is_cast
 from fxlab.transformations.calls.arguments import is_number
-from fxlab.transformations.calls.casts import is_cast
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from torch.fx.node import Argument, Target, map_arg
 from fxlab.models.graph_modules.containers import Container
 from fxlab.models.graph_modules.free_paths import variants
 from fxlab.models.graph_modules.modes import Requirement, first_computing, put_requirement
-from fxlab.transformations.analysis.passed_tensors import Passing
+from fxlab.transformations.analysis.graph_analysis import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
