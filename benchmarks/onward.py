@@ -31,8 +31,7 @@ from transformers.utils import logging
 import fxlab
 from benchmarks import measured
 from benchmarks.environments import ROOT, python_with
-from fxlab.deployment.files.export import exported, write_file
-from fxlab.deployment.files.tensor_graph import TensorGraph, tensor_graph
+from fxlab.deployment.files.export import TensorGraph, exported, tensor_graph, write_file
 from fxlab.values.tensors import tensors_by_path
 
 TEXT = {
@@ -157,9 +156,11 @@ def onnx(case: Case) -> Callable[[Inputs], Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model.onnx"
         program = exported(graph, dynamic=True)
-        names = {"input_names": graph.input_names, "output_names": graph.output_names}
+        given, made = graph.input_names, graph.output_names
         with torch.no_grad():
-            torch.onnx.export(program, f=path, dynamo=True, verbose=False, **names)
+            torch.onnx.export(
+                program, f=path, input_names=given, output_names=made, dynamo=True, verbose=False
+            )
         return by_tensors(case, OnnxModule(path, graph))
 
 

@@ -84,7 +84,7 @@ from fxlab.validation.nodes.compare_nodes import compare_nodes as compare_nodes
 from fxlab.validation.nodes.compare_nodes import first_divergence as first_divergence
 from fxlab.validation.outputs.compare_outputs import compare_outputs as compare_outputs
 from fxlab.validation.tensor_values.node_values import node_values as node_values
-from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
+from fxlab.validation.verdicts.verdict import compare_stages as compare_stages
 from fxlab.validation.verdicts.result import Verdict as Verdict
 from fxlab.validation.verdicts.verdict import verdict as verdict
 

@@ -24,8 +24,7 @@ from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running.running import Inputs, given_arguments, given_inputs
-from fxlab.overlays.given import is_overlay_file, overlays_of
-from fxlab.overlays.overlay import Overlay
+from fxlab.overlays.overlay import Overlay, is_overlay_file, overlays_of
 from fxlab.values.nested import RAISED
 
 if TYPE_CHECKING:

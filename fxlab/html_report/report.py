@@ -21,7 +21,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.overlays import SOURCES, Overlay, Subject, source
-from fxlab.overlays.given import is_overlay_file, overlays_of
+from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.session import Session
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import NodeValues

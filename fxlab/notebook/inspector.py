@@ -15,7 +15,7 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.overlays import Overlay
-from fxlab.overlays.given import is_overlay_file, overlays_of
+from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.transformations import Transformation
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes

@@ -11,7 +11,7 @@ import torch
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.torch_private import pytree
 from fxlab.models.parallel.placements import layout_of
-from fxlab.steps.watch import ANY_SIZE
+from fxlab.steps.places import ANY_SIZE
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
 

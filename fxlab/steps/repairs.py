@@ -12,8 +12,7 @@ from fxlab.base.torch_private import OpOverload, pytree
 from fxlab.models.running.step_record import GUARDS, require_number, require_shape
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.operators.node_info import known_result, known_shape, line_of
-from fxlab.steps.places import DRAW, RECOMPUTED
-from fxlab.steps.watch import ANY_SIZE, NUMBER, READ
+from fxlab.steps.places import ANY_SIZE, DRAW, NUMBER, READ, RECOMPUTED
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import place_of
 from fxlab.tracing.report import TraceError

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
-from fxlab.deployment.files.tensor_graph import tensor_graph
+from fxlab.deployment.files.export import tensor_graph
 from fxlab.validation import Status
 
 

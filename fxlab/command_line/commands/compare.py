@@ -13,7 +13,7 @@ from fxlab.command_line.passed_session import facts_of, inputs_for
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:
     """Return a model, its description in words, and its source; of a recorded run its path."""
-    from fxlab.comparison.recorded.run_file import is_run_file
+    from fxlab.comparison.recorded.recorded_run import is_run_file
 
     if is_run_file(path):
         return path, f"{path} (a recorded run)", None

@@ -21,8 +21,18 @@ from fxlab.base.units import listed, with_unit
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs
 from fxlab.comparison.recorded.record_run import record
-from fxlab.comparison.recorded.recorded_run import INPUT, OPERATOR, UNSEEN, WEIGHT, RecordedRun, Step, Value
-from fxlab.comparison.recorded.run_file import is_run_file, read_run, steps_read
+from fxlab.comparison.recorded.recorded_run import (
+    INPUT,
+    OPERATOR,
+    UNSEEN,
+    WEIGHT,
+    RecordedRun,
+    Step,
+    Value,
+    is_run_file,
+    read_run,
+    steps_read,
+)
 from fxlab.comparison.weights import WRONG, Weight
 from fxlab.html_report.page import checked_path
 from fxlab.html_report.report import report_several

@@ -24,13 +24,16 @@ from fxlab.compiler.graphs.hooks import (
     tangent_index,
 )
 from fxlab.compiler.graphs.lineage import (
+    Names,
+    Slot,
     class_paths,
     clean_meta,
     fill_module_stacks,
+    random_like,
     same_values,
+    slots_of,
     stack_of_path,
 )
-from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_modules.free_paths import graph_module_of
