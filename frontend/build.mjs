@@ -1,11 +1,5 @@
 // Bundles the front end into the Python package: for anywidget a loader, and what it loads; for reports a script, a style sheet, and the worker that lays graphs out.
-import { readFileSync } from "node:fs";
-
 import { build } from "esbuild";
-
-/** The licence of what the tables are made with must go wherever they go. */
-const tanStack = readFileSync(new URL("../licenses/MIT-TanStack.txt", import.meta.url), "utf8");
-const tables = { js: `/*! Holds TanStack Table 9.3.1 and TanStack Store 0.11.2.\n\n${tanStack.trim()} */` };
 
 const shared = {
   outdir: new URL("../fxlab/html_report/static/", import.meta.url).pathname,
@@ -18,8 +12,8 @@ const shared = {
 };
 
 await build({ ...shared, format: "esm", entryPoints: { loader: "src/loader.ts" } });
-await build({ ...shared, format: "esm", banner: tables, entryPoints: { inspector: "src/inspector.ts" } });
-await build({ ...shared, format: "iife", banner: tables, entryPoints: { report: "src/report.ts" } });
+await build({ ...shared, format: "esm", entryPoints: { inspector: "src/inspector.ts" } });
+await build({ ...shared, format: "iife", entryPoints: { report: "src/report.ts" } });
 // Each report carries Graphviz along, and so its notice.
 const notice =
   "/*! Holds Graphviz 16.1.0 (EPL-2.0, without warranty; source: https://gitlab.com/graphviz/graphviz), " +

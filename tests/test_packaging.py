@@ -116,7 +116,7 @@ def test_the_wheel_has_what_is_needed_and_nothing_else(wheel):
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"fxlab"}
     (info,) = folders - {"fxlab"}
-    licences = ("LICENSE", "THIRD_PARTY_NOTICES.md", "licenses/EPL-2.0.txt", "licenses/MIT-TanStack.txt")
+    licences = ("LICENSE", "THIRD_PARTY_NOTICES.md", "licenses/EPL-2.0.txt")
     assert {f"{info}/licenses/{name}" for name in licences} <= set(names)
 
 

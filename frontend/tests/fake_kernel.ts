@@ -1,6 +1,6 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
-import { PANELS_AT_FIRST, type Picture, type State, type ToApp } from "../src/base/protocol";
+import { type Focus, PANELS_AT_FIRST, type Picture, type State } from "../src/base/protocol";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { Data } from "../src/viewer/graphs/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
@@ -273,8 +273,6 @@ export class FakeKernel implements Kernel {
         return this.value;
       case "value-part":
         return { state: "ready", part: partOf(message.tensor, message.index[0]) };
-      case "list-offers":
-        return [];
       default:
         return null;
     }
@@ -301,17 +299,20 @@ export class FakeLayouts {
   }
 }
 
+/** What the panels hear: boxes to bring into sight, and that a message was dealt with, with the answer. */
+export type Told = ({ type: "focus" } & Focus) | { type: "done"; value: unknown };
+
 /** A viewer, and what it has told the panels. */
 export class Page {
   readonly viewer: Viewer;
-  readonly told: ToApp[] = [];
+  readonly told: Told[] = [];
 
   constructor(
     readonly kernel: Kernel,
     readonly layouts = new FakeLayouts(),
   ) {
     this.viewer = new Viewer(kernel, layouts as unknown as Layouts);
-    this.viewer.on("message", (message: ToApp) => this.told.push(message));
+    this.viewer.on("focus", (focus: Focus) => this.told.push({ type: "focus", ...focus }));
   }
 
   static async of(kernel: Kernel): Promise<Page> {
@@ -325,9 +326,10 @@ export class Page {
   }
 
   /** Sends messages one right after the other, and returns what is told until all has settled. */
-  async sends(...messages: Parameters<Viewer["send"]>[0][]): Promise<ToApp[]> {
+  async sends(...messages: Parameters<Viewer["send"]>[0][]): Promise<Told[]> {
     const first = this.told.length;
-    for (const message of messages) this.viewer.send(message);
+    for (const message of messages)
+      void this.viewer.send(message).then((value) => this.told.push({ type: "done", value: value ?? null }));
     await settled();
     return this.told.slice(first);
   }

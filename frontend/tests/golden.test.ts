@@ -25,7 +25,7 @@ import {
 } from "./golden";
 import type { Cell } from "../src/base/wire";
 import { PLAIN } from "../src/viewer/graphs/panes";
-import { overlayOn } from "../src/viewer/overlays/overlay_on";
+import { overlayOn } from "../src/viewer/overlays";
 
 const DIGITS = 9;
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { elideMiddle, endsOf, shortNames } from "../src/base/names";
+import { h } from "../src/base/dom";
+import { elidedList, elideMiddle, type Ends, shortNames } from "../src/base/names";
 
 describe("names beside each other", () => {
   it("drop the beginning that all share, up to a separator", () => {
@@ -30,18 +31,26 @@ describe("names beside each other", () => {
 });
 
 describe("a long list", () => {
-  const items = Array.from({ length: 12 }, (_, i) => i);
+  const words = (ends: Ends): (string | null)[] => {
+    const items = Array.from({ length: 12 }, (_, i) => h("li", String(i)));
+    const list = elidedList(items, ends);
+    return [...list.children].map(({ textContent }) => textContent);
+  };
+  const numbers = (from: number, to: number): string[] =>
+    Array.from({ length: to - from }, (_, i) => String(from + i));
 
-  it("is left out in the middle", () => {
-    expect(endsOf(items, { first: 3, last: 2 })).toEqual({
-      head: [0, 1, 2],
-      hidden: [3, 4, 5, 6, 7, 8, 9],
-      tail: [10, 11],
-    });
+  it("is left out in the middle, until somebody asks for it", () => {
+    expect(words({ first: 3, last: 2 })).toEqual(["0", "1", "2", "… 7 more …", "10", "11"]);
+    const list = elidedList(
+      [..."abcde"].map((word) => h("li", word)),
+      { first: 1, last: 1 },
+    );
+    list.querySelector("button")!.click();
+    expect(list.textContent).toBe("abcde");
   });
 
   it("is complete where a line would stand for one item", () => {
-    expect(endsOf(items, { first: 9, last: 2 })).toEqual({ head: items, hidden: [], tail: [] });
-    expect(endsOf(items, { first: 8, last: 2 }).hidden).toEqual([8, 9]);
+    expect(words({ first: 9, last: 2 })).toEqual(numbers(0, 12));
+    expect(words({ first: 8, last: 2 })).toEqual([...numbers(0, 8), "… 2 more …", "10", "11"]);
   });
 });

@@ -16,7 +16,13 @@ const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1, r
 const wish = (stage: number, compared: LookedAt["compared"] = "", beside = false): LookedAt => ({
   ...{ stage, compared, beside, between: [] },
 });
-const show = vi.fn();
+let shown: () => void = () => {};
+const show = vi.fn((_: LookedAt) => new Promise<void>((done) => (shown = done)));
+/** The stage that was asked for last is there, or will not be. */
+const settle = async (): Promise<void> => {
+  shown();
+  await new Promise((done) => setTimeout(done));
+};
 const link = vi.fn();
 const bar = new StageBar(show, link);
 document.body.append(bar.element);
@@ -30,7 +36,10 @@ const choose = (label: string, value: string): void => {
   select.dispatchEvent(new Event("change"));
 };
 
-beforeEach(() => show.mockClear());
+beforeEach(async () => {
+  await settle();
+  show.mockClear();
+});
 
 describe("the switch between one graph and two", () => {
   it("compares with the stage below if nothing is compared yet", () => {
@@ -153,9 +162,9 @@ describe("the slider through the stages", () => {
     slider.dispatchEvent(new Event("input"));
   };
   /** Slides to a stage that the kernel then shows, whatever it compares it with. */
-  const settleAt = (stages: Stages, stage: number): void => {
+  const settleAt = async (stages: Stages, stage: number): Promise<void> => {
     slideTo(stage);
-    const { stage: shown, compared, beside } = show.mock.lastCall![0] as LookedAt;
+    const { stage: shown, compared, beside } = show.mock.lastCall![0];
     bar.update({
       ...stages,
       shown,
@@ -163,7 +172,7 @@ describe("the slider through the stages", () => {
       beside,
       comparisons: stages.comparisons.filter((number) => number < shown),
     });
-    bar.settle();
+    await settle();
   };
 
   it("has a stop for each stage, which it names", () => {
@@ -193,24 +202,24 @@ describe("the slider through the stages", () => {
     expect(slider.value).toBe("3");
   });
 
-  it("asks for one stage after another, and leaves out what was passed meanwhile", () => {
+  it("asks for one stage after another, and leaves out what was passed meanwhile", async () => {
     bar.update(MANY);
     for (const stage of [3, 2, 1]) slideTo(stage);
     expect(show.mock.calls).toEqual([[wish(3)]]);
     bar.update({ ...MANY, shown: 3 });
     expect(slider.value, "it stays where the person has it").toBe("1");
-    bar.settle();
+    await settle();
     expect(show.mock.calls.slice(1)).toEqual([[wish(1)]]);
     bar.update({ ...MANY, shown: 1 });
-    bar.settle();
+    await settle();
     expect(show).toHaveBeenCalledTimes(2);
     expect(slider.value).toBe("1");
   });
 
-  it("goes back to the stage that is shown if the other cannot be", () => {
+  it("goes back to the stage that is shown if the other cannot be", async () => {
     bar.update(MANY);
     slideTo(2);
-    bar.settle();
+    await settle();
     expect(slider.value).toBe("4");
     expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean: 1 rewrite: 1 cos removed");
     expect(show).toHaveBeenCalledOnce();
@@ -235,10 +244,10 @@ describe("the slider through the stages", () => {
         [4, 2, true],
       ],
     ],
-  ] as const)("keeps the comparison with %s while there is one", (compared, expected) => {
+  ] as const)("keeps the comparison with %s while there is one", async (compared, expected) => {
     const from: Stages = { ...MANY, compared, beside: true, before: 2 };
     bar.update(from);
-    for (const [stage] of expected) settleAt(from, stage);
+    for (const [stage] of expected) await settleAt(from, stage);
     expect(show.mock.calls).toEqual(
       expected.map(([stage, against, beside]) => [wish(stage, against, beside)]),
     );
@@ -269,7 +278,7 @@ describe("the switch that leaves out stages without changes", () => {
     expect(listed()).toEqual(["0", "1", "2", "3"]);
   });
 
-  it("leaves them out, wherever stages are listed, and keeps what is shown", () => {
+  it("leaves them out, wherever stages are listed, and keeps what is shown", async () => {
     bar.update(SOME);
     button("Only changes").click();
     expect(listed()).toEqual(["0", "2"]);
@@ -281,7 +290,7 @@ describe("the switch that leaves out stages without changes", () => {
     slider.dispatchEvent(new Event("input"));
     expect(show).toHaveBeenLastCalledWith(wish(0, "", false));
     bar.update({ ...SOME, shown: 3, row: [3], comparisons: [0, 1, 2] });
-    bar.settle();
+    await settle();
     expect(listed()).toEqual(["0", "2", "3"]);
     button("Only changes").click();
     expect(listed()).toEqual(["0", "1", "2", "3"]);

@@ -37,7 +37,7 @@ describe("the legend", () => {
     legend.choice.value = name;
     legend.choice.dispatchEvent(new Event("change"));
     legend.offer({ ...offered, overlay: name ? overlay({}) : null }, "alike");
-    legend.choose(name ? overlay({}) : null);
+    legend.settle();
   };
 
   it("opens with colours that are chosen, and goes with them", () => {
@@ -51,15 +51,18 @@ describe("the legend", () => {
     expect(legend.isOpen).toBe(false);
   });
 
-  it("does not open for colours that did not come, nor for those of a script", () => {
+  it("does not open for colours that did not come, and opens for those of a script", () => {
     const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     legend.offer(offered, "alike");
     legend.choice.value = "flops";
     legend.choice.dispatchEvent(new Event("change"));
-    legend.choose(null);
+    legend.settle();
     expect([legend.isOpen, legend.choice.value]).toEqual([false, ""]);
     legend.offer({ ...offered, overlay: overlay({}) }, "alike");
-    expect(legend.isOpen).toBe(false);
+    expect(legend.isOpen).toBe(true);
+    legend.setOpen(false);
+    legend.offer({ ...offered, overlay: overlay({}) }, "alike");
+    expect(legend.isOpen, "as it was closed").toBe(false);
   });
 
   it("asks for lines by dtype beside any colours, and explains them", () => {
@@ -76,15 +79,6 @@ describe("the legend", () => {
     legend.show([{ ...column(["x"]), lines }], [], []);
     const words = [...legend.element.querySelectorAll("li")].map((item) => item.textContent);
     expect(words.slice(0, 3)).toEqual(["Lines: dtype", "float32", "int64"]);
-  });
-
-  it("stays open if a person has opened it", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
-    legend.offer(offered, "alike");
-    legend.setOpen(true);
-    choose(legend, "flops");
-    choose(legend, "");
-    expect(legend.isOpen).toBe(true);
   });
 
   it.each([

@@ -15,7 +15,7 @@ describe("the remarks on a graph", () => {
 
   beforeEach(() => {
     banner = new TraceBanner();
-    document.body.replaceChildren(banner.element, banner.sign);
+    document.body.replaceChildren(banner.element);
   });
 
   it("are a line that opens to where each is, what it means and what helps", () => {
@@ -33,20 +33,13 @@ describe("the remarks on a graph", () => {
 
   it("are not shown where there are none", () => {
     banner.show({ about: "Nothing", remarks: [] });
-    expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, true]);
+    expect(banner.element.hidden).toBe(true);
   });
 
-  it("leave a sign when they are dismissed, which brings them back", () => {
+  it("go when they are dismissed", () => {
     banner.show({ about: "The graph", remarks: [REMARK] });
-    const close = banner.element.querySelector<HTMLElement>("[aria-label='Dismiss the remarks']")!;
-    close.focus();
-    close.click();
-    expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, false]);
-    expect(document.activeElement).toBe(banner.sign);
-    expect(banner.sign.getAttribute("aria-label")).toBe("Show 1 remark on the graph");
-    banner.sign.click();
-    expect([banner.element.hidden, banner.sign.hidden]).toEqual([false, true]);
-    expect(document.activeElement!.tagName).toBe("SUMMARY");
+    banner.element.querySelector<HTMLElement>("[aria-label='Dismiss the remarks']")!.click();
+    expect(banner.element.hidden).toBe(true);
   });
 
   it("arrive with the first graph", async () => {

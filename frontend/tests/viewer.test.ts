@@ -1,10 +1,10 @@
 /** How the viewer behaves, with a kernel that answers from golden vectors, late, or not at all. */
 
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Box, NodesFound, ToApp } from "../src/base/protocol";
+import type { Box, NodesFound, SearchAnswer } from "../src/base/protocol";
 import { Data } from "../src/viewer/graphs/data";
 import { Scene } from "../src/viewer/graphs/scene";
-import { FakeKernel, Page, settled } from "./fake_kernel";
+import { FakeKernel, Page, settled, type Told } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import { PLAIN } from "../src/viewer/graphs/panes";
 
@@ -21,7 +21,7 @@ async function start(
   page = await Page.of(kernel);
 }
 
-const focusIn = (told: ToApp[]) => told.filter((message) => message.type === "focus");
+const focusIn = (told: Told[]) => told.filter((message) => message.type === "focus");
 const select = (name: string, show = true, pane = 0) => ({ type: "select-node", name, show, pane }) as const;
 const showStage = (
   stage: number,
@@ -108,7 +108,7 @@ describe("groups", () => {
     page.layouts.error = new Error("too much");
     const told = await page.sends({ type: "open", path: "head" });
     expect(page.error).toBe("Opening the group failed: too much");
-    expect(told).toEqual([{ type: "done" }]);
+    expect(told).toEqual([{ type: "done", value: null }]);
     expect(page.get("picture")).toBe(first);
     page.layouts.error = null;
     await page.sends({ type: "close", path: "stem" });
@@ -324,14 +324,11 @@ describe("what is selected", () => {
 
 describe("a search", () => {
   beforeEach(() => start());
-  const search = async (query: string) => {
-    const told = await page.sends({ type: "search", query, request: "r1" });
-    return told.find((message) => message.type === "found")!;
-  };
+  const search = async (query: string) => (await page.viewer.send({ type: "search", query })) as SearchAnswer;
 
   it("finds nodes by any of their words, in the graph as it is now", async () => {
     const found = await search("linear");
-    expect(found).toMatchObject({ request: "r1", nodes: 2, total: 2, message: "" });
+    expect(found).toMatchObject({ nodes: 2, total: 2, message: "" });
     expect(found.results.map(({ name }) => name)).toEqual(["head_query", "head_key"]);
     expect((await search("changed op:call_module")).total).toBe(0);
     kernel.switchTo(1);
@@ -385,7 +382,7 @@ describe("a filter", () => {
     expect(focusIn(told)).toEqual([{ type: "focus", boxes, gently: false, pane: 0 }]);
     await filter("");
     expect(page.opened).toEqual(["stem"]);
-    expect(found()).toEqual({});
+    expect(found()).toBeNull();
   });
 
   it("moves gently where something is selected", async () => {
@@ -863,23 +860,19 @@ describe("overlays", () => {
 describe("a kernel that is busy", () => {
   it("leaves everything working that needs no answer", async () => {
     await start({ on: 2 });
-    for (const type of ["details", "graph", "overlay", "list-offers", "toggle", "file"] as const)
-      kernel.held.add(type);
+    for (const type of ["details", "graph", "overlay", "toggle", "file"] as const) kernel.held.add(type);
     const signature = signatureOf(0);
     await page.sends({ type: "toggle", signature, on: false });
-    await page.sends(
-      { type: "list-offers", request: "o" },
-      { type: "export-file", suffix: "pdf", request: "p" },
-    );
+    await page.sends({ type: "export-file", suffix: "pdf" });
     await page.sends(select("stem_conv"), { type: "show-overlay", name: "sum" }, showStage(0));
     const told = await page.sends(
       { type: "close", path: "head" },
       { type: "filter", query: "name:conv" },
-      { type: "search", query: "relu", request: "s" },
+      { type: "search", query: "relu" },
     );
     expect(page.opened).toEqual(["stem"]);
     expect(page.get("found")).toMatchObject({ count: 1 });
-    expect(told.map(({ type }) => type)).toContain("found");
+    expect(told.at(-1)).toMatchObject({ type: "done", value: { message: "" } });
     expect(page.get("details")).toMatchObject({ name: "stem_conv", isPartial: true });
     expect(page.error).toBe("");
   });
@@ -890,7 +883,7 @@ describe("a kernel that is gone", () => {
     await start({ on: 2 });
     kernel.isGone = true;
     expect(() => page.viewer.send({ type: "toggle", signature: signatureOf(0), on: false })).toThrow();
-    expect(() => page.viewer.send({ type: "list-offers", request: "o" })).toThrow();
+    expect(() => page.viewer.send({ type: "export-file", suffix: "dot" })).toThrow();
     await page.sends({ type: "close", path: "head" });
     await page.sends(select("relu"));
     expect(page.get("details")).toMatchObject({ name: "relu", isPartial: true });
@@ -943,7 +936,7 @@ describe("the view of a script", () => {
     kernel.look({ selected: null, query: "", overlay: "" });
     await settled();
     expect(page.get("details").kind).toBe("model");
-    expect(page.get("found")).toEqual({});
+    expect(page.get("found")).toBeNull();
     expect(page.get("overlays").overlay).toBeNull();
   });
 
@@ -1051,14 +1044,16 @@ describe("a large graph", () => {
     expect(closed.length).toBeGreaterThan(0);
     await page.sends({ type: "open", path: closed[0]! });
     expect(page.error).toContain("has not arrived yet");
-    const found = await page.sends({ type: "search", query: "linear", request: "s" });
-    expect(found.find((message) => message.type === "found")!.message).toContain("Only the part");
+    const found = await page.sends({ type: "search", query: "linear" });
+    expect(found.at(-1)).toMatchObject({
+      value: { message: "Only the part that has arrived was searched." },
+    });
     kernel.release();
     await settled();
     await page.sends({ type: "open", path: closed[0]! });
     expect(page.opened).toContain(closed[0]);
-    const all = await page.sends({ type: "search", query: "linear", request: "s" });
-    expect(all.find((message) => message.type === "found")!.message).toBe("");
+    const all = await page.sends({ type: "search", query: "linear" });
+    expect(all.at(-1)).toMatchObject({ value: { message: "" } });
     const parts = vectorsOf("llama").steps.filter((step) => step.do.startsWith("rest"));
     expect(kernel.askedFor("rest").length).toBe(parts.length);
   });
@@ -1194,7 +1189,10 @@ describe("what only the kernel can do", () => {
     kernel.failing.add("preview").add("toggle");
     const signature = signatureOf(0);
     const told = await page.sends({ type: "preview", signature }, { type: "toggle", signature, on: true });
-    expect(told).toEqual([{ type: "done" }, { type: "done" }]);
+    expect(told).toEqual([
+      { type: "done", value: null },
+      { type: "done", value: null },
+    ]);
     expect(page.get("picture")).toBe(first);
     expect(page.error).toBe("");
   });

@@ -269,10 +269,6 @@ class CompileSession(Session):
         else:
             self.apply(CODE)
 
-    def addable(self) -> tuple[Transformation, ...]:
-        """Return the passes that can be added to the stack besides those of any session."""
-        return () if self._compiled.why_no_code() else (CodePass(),)
-
     @property
     def has_code(self) -> bool:
         """Whether code was generated for the current stack."""

@@ -24,10 +24,10 @@ from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running.running import Inputs, given_arguments, given_inputs
-from fxlab.overlays.overlay import Overlay, is_overlay_file, overlays_of
 from fxlab.values.nested import RAISED
 
 if TYPE_CHECKING:
+    from fxlab.overlays.overlay import Overlay
     from fxlab.transformations import Transformation
 
 Highlight: TypeAlias = "Transformation | fx.Node | str"
@@ -225,6 +225,8 @@ def draw(
 def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
+    from fxlab.overlays.overlay import is_overlay_file, overlays_of
+
     if isinstance(wanted, str) and not is_overlay_file(wanted):
         from fxlab.overlays import Subject, source
 

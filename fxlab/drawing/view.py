@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, FORWARD, UPDATE
+from fxlab.drawing.hierarchy.folding import Integers
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 40
@@ -36,9 +36,6 @@ COLUMN, SHORTEST_COLUMN, LONGEST_COLUMN = 50, 25, 75
 """Boxes of one of several columns."""
 LONELY_BESIDE = 4
 """Boxes without a line that stand side by side."""
-
-
-_Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +464,7 @@ def _holds_modules(group: Group) -> bool:
     return any(isinstance(child, Group) and child.kind != "bookkeeping" for child in group.children)
 
 
-def distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:
+def distinct_pairs(first: Integers, second: Integers, below: int) -> Integers:
     """Return each pair once, in order; the second of each is ``below`` a number."""
     # One number for each pair, as numpy takes ten times as long to sort rows; `np.unique` imports numpy.ma.
     numbers = np.sort(first * below + second)

@@ -18,15 +18,6 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fxlab.base.checks import path_text, type_error
-from fxlab.front_desk.named_models import (
-    built,
-    configuration,
-    has_weights,
-    is_named_in_code,
-    made_in_code,
-    model_class,
-    pretrained,
-)
 from fxlab.models.graph_modules.graph_module import check_lints
 from fxlab.models.running.running import Inputs, call_arguments, given_inputs, note_inputs
 from fxlab.models.running.step_record import step_record
@@ -140,11 +131,13 @@ def load_model(place: str | os.PathLike[str]) -> torch.nn.Module | ExportedProgr
     >>> load_model("torch.nn:ReLU")
     ReLU()
     """
+    from fxlab.front_desk import named_models
+
     path_text(place, "place")
     text, path = os.fspath(place), Path(place)
-    if is_named_in_code(text) and not path.exists():
+    if named_models.is_named_in_code(text) and not path.exists():
         with torch.random.fork_rng():
-            made: torch.nn.Module = source_made(made_in_code(text, 0)).module
+            made: torch.nn.Module = source_made(named_models.made_in_code(text, 0)).module
             return made
     if path.suffix == ".pt2":
         from fxlab.tracing.exported.saved_program import load_program
@@ -155,13 +148,13 @@ def load_model(place: str | os.PathLike[str]) -> torch.nn.Module | ExportedProgr
         raise ValueError(
             f"place: expected a .pt2 file, a folder with a config.json, or file.py:name, got {text!r}."
         )
-    config = configuration(path)
-    cls = model_class(config)
+    config = named_models.configuration(path)
+    cls = named_models.model_class(config)
     module: torch.nn.Module
-    if not has_weights(path):
-        module = built(cls, config, 0)
+    if not named_models.has_weights(path):
+        module = named_models.built(cls, config, 0)
         return module
-    module, warning = pretrained(cls, text, config)
+    module, warning = named_models.pretrained(cls, text, config)
     if warning:
         warnings.warn(f"{text}: {warning}", stacklevel=2)
     return module

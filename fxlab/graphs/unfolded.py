@@ -12,9 +12,6 @@ from torch.fx.node import map_aggregate
 from fxlab.models.graph_modules.bodies import UNFOLDED, Body, all_bodies, bodies_called
 from fxlab.models.graph_modules.safe_code import protect
 from fxlab.operators.node_info import attribute_at, kind_text, modules_by_path
-from fxlab.transformations.journal.journal import KEY, Journal
-from fxlab.transformations.journal.module_tree import join_path, parents_of
-from fxlab.transformations.journal.records_in_bodies import records_of
 
 PLACE = "fxlab.body"
 """The key of ``node.meta`` for the :class:`BodyPlace` of a node of a body, and of a call of bodies."""
@@ -63,6 +60,8 @@ def bare_name(node: Node) -> str:
 
 def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphModule:
     """Return a graph module that cannot be run; ``held``: the modules and tensors of the graph, by target."""
+    from fxlab.transformations.journal.module_tree import parents_of
+
     carrier = Graph()
     # A called module brings its parts along, and setting one of them would write into that module.
     outermost = {path: value for path, value in held.items() if held.keys().isdisjoint(parents_of(path)[1:])}
@@ -98,11 +97,9 @@ class _Graph:
 
     def inside(self, body: Body, caller: str, call: tuple[str, str], given: list[Any]) -> "_Graph":
         """Return a body that a node of it calls."""
-        path = f"{self.prefix}{body.path}"
+        path, place = f"{self.prefix}{body.path}", f"{self.path}{body.path}."
         calls = (*self.calls, call, (path, "graph"))
-        return _Graph(
-            body.module, given, f"{path}/", join_path(self.path, body.path), self.caller or caller, calls
-        )
+        return _Graph(body.module, given, f"{path}/", place, self.caller or caller, calls)
 
 
 class _Unfolding:
@@ -113,6 +110,9 @@ class _Unfolding:
         """The outputs of the bodies that are there already, by their modules."""
 
     def result(self) -> GraphModule:
+        from fxlab.transformations.journal.journal import KEY, Journal
+        from fxlab.transformations.journal.records_in_bodies import records_of
+
         self._copy(_Graph(self._root))
         module = to_look_at(self._graph, held_by(self._graph, self._root), type(self._root).__name__)
         module.meta |= {key: value for key, value in self._root.meta.items() if key != KEY}
@@ -138,7 +138,7 @@ class _Unfolding:
                     inner = self._copy(graph.inside(body, name, call, given))
                     self._outputs[id(body.module)] = inner
                 outputs[body.reading or node] = self._outputs[id(body.module)]
-            target = join_path(graph.path, str(node.target)) if node.op in _WITH_PATHS else node.target
+            target = f"{graph.path}{node.target}" if node.op in _WITH_PATHS else node.target
             made = copies[node] = self._graph.create_node(node.op, target, name=name, type_expr=node.type)
             made.name, made.meta = name, dict(node.meta)
             if calls := (*graph.calls, call) if called else graph.calls:

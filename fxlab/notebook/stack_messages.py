@@ -11,9 +11,8 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
-from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_state import failure_state, readable_name
-from fxlab.view_model.protocol import Offer, ShownNearMiss, ShownRewrite
+from fxlab.view_model.protocol import ShownNearMiss, ShownRewrite
 from fxlab.view_model.rewrite_state import shown_near_miss, shown_rewrite
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StackScreen(Screen):
-    """A screen on which passes are switched, moved, added and limited; one that fails says so on its card."""
+    """A screen on which passes are switched, moved and limited; one that fails says so on its card."""
 
     @answers("toggle", "Switching a pass")
     def _switch(self, signature: str, on: bool) -> None:
@@ -69,14 +68,6 @@ class StackScreen(Screen):
     @answers("remove", "Removing a pass")
     def _remove(self, signature: str) -> None:
         self._change(signature, "Removing", self.session.remove)
-
-    @answers("list-offers", "Listing the passes")
-    def _list_offers(self) -> list[Offer]:
-        return [offer.state() for offer in pass_offer.offers(self._session)]
-
-    @answers("add", "Adding a pass", is_slow=True)
-    def _add(self, key: str, arguments: dict[str, str]) -> None:
-        pass_offer.add(self.session, key, arguments)
 
     @answers("undo", "Undoing the last change", is_slow=True)
     def _undo(self) -> None:

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.front_desk.sources import GraphBreak
-    from fxlab.transformations import Transformation
 
 
 class Compiled(Protocol):
@@ -28,6 +27,3 @@ class Compiled(Protocol):
 
     def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
         """Return the candidates of each pass that has changed nothing, by its name."""
-
-    def addable(self) -> tuple[Transformation, ...]:
-        """Return passes of its own that can be added to the stack."""

@@ -14,7 +14,7 @@ from fxlab.base.author_frames import levels_to_author
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
-from fxlab.tracing.shapes.condition_text import without_marks
+from fxlab.tracing.shapes.symbolic_sizes import without_marks
 from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 
 _MOST_LIMITS = 10

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TypeVar
 
 from fxlab.tracing.bound_inputs import Argument, Size
-from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
+from fxlab.tracing.recording.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import TraceStrategy
 from fxlab.tracing.shapes.fake_inputs import StandInError
 from fxlab.tracing.torch_private import GuardOnDataDependentSymNode

@@ -26,10 +26,7 @@ from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments, with_places
-from fxlab.tracing.failed_calls import FailedRun
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.inputs.example_inputs import candidate_inputs
-from fxlab.tracing.inputs.input_trials import first_that_runs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.messages import Step, first_line, placed_line, torch_logs_silent, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, is_function, traceable
@@ -39,9 +36,9 @@ from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
-from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
+from fxlab.tracing.recording.opaque_calls import with_parts_whole
+from fxlab.tracing.recording.recorder import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
-from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
@@ -154,7 +151,12 @@ def traced_with_inputs(
     require_bool(check, "check")
     leaves.require_known(model)
     names = None if input_names is None else names_in(input_names, "input_names")
-    candidates = candidate_inputs(model, input_names=names) if inputs is None else _some_of(inputs, names)
+    if inputs is None:
+        from fxlab.tracing.inputs.example_inputs import candidate_inputs
+
+        candidates: Iterator[Any] = candidate_inputs(model, input_names=names)
+    else:
+        candidates = _some_of(inputs, names)
 
     def trace(given: Inputs) -> tuple[GraphModule, Inputs]:
         given = with_places(model, given)
@@ -173,6 +175,8 @@ def traced_with_inputs(
     try:
         return trace(first)
     except TraceError:
+        from fxlab.tracing.inputs.input_trials import first_that_runs
+
         if (found := first_that_runs(model, chain([first], candidates))) is first:
             raise
     return trace(found)
@@ -437,6 +441,8 @@ class _Pipeline:
 
     def _put_graph_into(self, error: TraceError, own: Exception) -> None:
         """Record the model up to the call that raises; on data, if that decides."""
+        from fxlab.tracing.failed_calls import FailedRun
+
         for rung in FIXED_LADDER:
             failed = FailedRun(self._model)
             with suppress(Exception):  # of the model, once more

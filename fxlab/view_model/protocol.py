@@ -178,22 +178,6 @@ class Passes(TypedDict):
     """Date and versions of a report, in lines to read."""
 
 
-class Parameter(TypedDict):
-    name: str
-    required: bool
-    default: str
-    isBool: bool
-
-
-class Offer(TypedDict):
-    """A pass that could be added, and its arguments."""
-
-    key: str
-    title: str
-    description: str
-    parameters: list[Parameter]
-
-
 # Nodes that are lit up in the graph, and the words about them.
 
 Role: TypeAlias = Literal["picked", "fits", "passed", "misfit"]

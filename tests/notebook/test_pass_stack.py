@@ -47,19 +47,9 @@ def test_a_pass_is_removed_and_added_again(page: Page, session: Session) -> None
     page.sends({"type": "remove", "signature": MUL_TO_ADD.signature})
     assert MUL_TO_ADD.name not in names(page)
     assert session.graph_module is session.original
-    offers = page.asks({"type": "list-offers"})
-    own = f"{type(MUL_TO_ADD).__module__}.MulToAdd"
-    (key,) = (offer["key"] for offer in offers if offer["key"] == own)
-    page.sends({"type": "add", "key": key, "arguments": {}})
+    session.add(MUL_TO_ADD)
     assert names(page)[-1] == MUL_TO_ADD.name
     assert page.error is None
-
-
-def test_what_cannot_be_added_becomes_words(page: Page, session: Session) -> None:
-    count = len(session.passes)
-    page.sends({"type": "add", "key": "no such <key>", "arguments": {}})
-    assert "no such <key>" in page.error["text"]
-    assert len(session.passes) == count
 
 
 def test_candidates_are_looked_for_after_the_first_picture_and_in_parts(page: Page, monkeypatch) -> None:

@@ -15,7 +15,7 @@ from benchmarks.coverage.processes import all_results
 from benchmarks.coverage.progress import Progress
 from benchmarks.coverage.results import Result, one_line, trace_and_compare
 from fxlab.models.running.running import run
-from fxlab.tracing.verification.distinct_values import varied_state
+from fxlab.tracing.verification.eager import varied_state
 
 LIBRARIES = {
     "timm": "timm",

@@ -1,8 +1,16 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
 import { focusedIn, type IconName } from "../base/dom";
-import type { FileSuffix, Model, NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
-import { isNodesFound } from "../base/read_message";
+import type {
+  FileSuffix,
+  Focus,
+  Model,
+  NodesFound,
+  Picture,
+  SearchAnswer,
+  Stages,
+  State,
+} from "../base/protocol";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
 import { inRow } from "../base/stages";
@@ -63,7 +71,7 @@ export class App {
   private readonly header: Header;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
-  private searchRequest = "";
+  private searches = 0;
 
   /** `interrupt` stops what the kernel does, where the page can; `isKernelBusy` says whether it does anything. */
   constructor(
@@ -77,7 +85,6 @@ export class App {
       sent: () => this.element.setAttribute("aria-busy", "true"),
       done: (areMore) => this.answered(areMore),
       lost: () => this.disconnected(),
-      received: (message, buffers) => this.receive(message, buffers),
     });
     this.selection = new Selection(
       model,
@@ -115,17 +122,13 @@ export class App {
           ...{ icon: "fold", label: "Close the innermost" },
           press: () => this.connection.send({ type: "close-level" }),
         },
-        {
-          ...{ icon: "layers", label: "Close opened groups" },
-          press: () => this.overview(),
-        },
+        { ...{ icon: "layers", label: "Close opened groups" }, press: () => this.overview() },
         // Where a frame lets nothing fill the screen, as in VS Code, there is nothing to press.
         ...(document.fullscreenEnabled ? [this.fullScreenTool()] : []),
       ],
     );
     this.bench = new Bench(model, {
       send: (message) => this.connection.send(message),
-      request: () => this.connection.request(),
       limit: (signature, node, again) => this.limit(signature, node, again),
       showCode: (node) => {
         this.selection.jump(node);
@@ -140,7 +143,6 @@ export class App {
       jump: (name, stage) => this.selection.jump(name, 0, stage),
       step: (pass) => this.bench.step(pass),
       whyNot: (pass, node) => this.bench.whyNot(pass, node),
-      list: () => this.connection.send({ type: "list-offers", request: this.connection.request() }),
     });
     this.details = new DetailsPanel(
       {
@@ -184,9 +186,10 @@ export class App {
       this.code,
     );
     this.search = new SearchBox({
-      search: (query) => {
-        this.searchRequest = this.connection.request();
-        this.connection.send({ type: "search", query, request: this.searchRequest });
+      search: async (query) => {
+        const search = (this.searches += 1);
+        const found = await this.connection.send<SearchAnswer>({ type: "search", query });
+        if (found && search === this.searches) this.search.show(found);
       },
       choose: (result) => {
         if (result.kind === "node") return this.selection.jump(result.name);
@@ -200,12 +203,13 @@ export class App {
       drawing: () => this.graphs.drawing(),
       code: () => this.state.code ?? "",
       name: () => this.header.name,
-      ask: (suffix) =>
-        this.connection.send({ type: "export-file", suffix, request: this.connection.request() }),
+      ask: async (suffix) => {
+        const file = await this.connection.send<DataView<ArrayBuffer>>({ type: "export-file", suffix });
+        if (file) this.exports.save(suffix, TYPES_OF_FILES[suffix], new Blob([file]));
+      },
       fail: (title, text) => this.fail(title, text),
     });
     this.header = new Header(this.busy.element, this.search.element, this.exports.element);
-    this.header.element.firstElementChild?.after(this.remarks.sign);
     this.frame = new Frame(
       {
         header: this.header.element,
@@ -241,6 +245,9 @@ export class App {
   }
 
   private listen(): void {
+    this.connection.on("focus", ({ boxes, gently, pane }: Focus) =>
+      this.graphs.panes.focus(boxes, gently, pane),
+    );
     this.connection.follow({
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
@@ -260,7 +267,7 @@ export class App {
       values: (values) => values?.state && this.details.showValues(values),
       selected: (selected) => selected?.shown && this.code.setSelected(selected),
       remarks: (remarks) => Array.isArray(remarks?.remarks) && this.remarks.show(remarks),
-      found: (found) => this.showFound(isNodesFound(found) ? found : null),
+      found: (found) => this.showFound(found),
       lit: () => this.graphs.showLit(),
       arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
@@ -297,27 +304,6 @@ export class App {
     this.graphs.toolbar.refresh();
   }
 
-  private receive(message: ToApp, buffers: DataView<ArrayBuffer>[]): void {
-    switch (message.type) {
-      case "focus":
-        return this.graphs.panes.focus(message.boxes, message.gently, message.pane);
-      case "found":
-        if (message.request === this.searchRequest) this.search.show(message);
-        return;
-      case "answer":
-        return this.bench.answered(message.request, message.value);
-      case "offers":
-        if (this.connection.isOwn(message.request)) this.passes.showOffers(message.offers);
-        return;
-      case "file": {
-        const { request, suffix } = message;
-        const type = TYPES_OF_FILES[suffix];
-        if (this.connection.isOwn(request) && buffers[0])
-          this.exports.save(suffix, type, new Blob([buffers[0]]));
-      }
-    }
-  }
-
   /** Says that the kernel has not answered, unless it has said what it does. */
   private wait(): void {
     if (!this.model.get("status")?.busy) this.busy.wait(this.isKernelBusy());
@@ -329,11 +315,9 @@ export class App {
     if (areMore) return;
     this.showStatus(this.model.get("status"));
     this.graphs.settle();
-    this.stages.settle();
   }
 
   private disconnected(): void {
-    this.stages.settle();
     this.element.setAttribute("aria-busy", "false");
     this.showStatus({
       busy: null,
@@ -360,8 +344,7 @@ export class App {
 
   /** Ends a preview, what is looked at closely, or a filter. */
   private leave(event: KeyboardEvent): void {
-    const isElsewhere =
-      (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
+    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
     const isHere = this.preview.preview || this.bench.isOpen || this.filter.shown;
     if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();

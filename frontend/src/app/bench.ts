@@ -1,14 +1,12 @@
 /** What is looked at closely above the graph: one of several panels, which lights its nodes up. */
 
 import { h } from "../base/dom";
-import type { Asking, Comparison, LookedAt, Model, ToViewer } from "../base/protocol";
-import { NearMissBar } from "../panels/bench/near_miss_bar";
-import { RewriteBar } from "../panels/bench/rewrite_bar";
+import type { Comparison, LookedAt, Model, ToViewer } from "../base/protocol";
+import { NearMissBar, RewriteBar } from "../panels/bench_bars";
 import type { Pass, Role, ShownNearMiss, ShownRewrite } from "../base/wire";
 
 export interface BenchActions {
-  send(message: ToViewer): void;
-  request(): string;
+  send<T>(message: ToViewer): Promise<T | null>;
   limit(signature: string, node: string, again: boolean): void;
   /** Shows the line of a node. */
   showCode(node: string): void;
@@ -18,7 +16,6 @@ export interface BenchActions {
 
 export class Bench {
   readonly element = h("div.fxi-bench-slot");
-  private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;
   /** How the stages were looked at before. */
@@ -31,19 +28,13 @@ export class Bench {
     private readonly actions: BenchActions,
   ) {
     this.rewrites = new RewriteBar({
-      ask: (signature, number) =>
-        this.ask<ShownRewrite>({ type: "rewrite", signature, number }, (rewrite) => {
-          this.rewrites.show(rewrite);
-          if (rewrite) this.light(rewrite.roles, rewrite.stage, "below");
-        }),
+      ask: (signature, number) => actions.send<ShownRewrite>({ type: "rewrite", signature, number }),
+      light: ({ roles, stage }) => this.light(roles, stage, "below"),
       exclude: (signature, node, again) => actions.limit(signature, node, again),
       applyUpTo: (signature, count) => actions.send({ type: "apply-up-to", signature, count }),
       close: () => this.close(),
     });
-    this.miss = new NearMissBar({
-      showCode: (node) => actions.showCode(node),
-      close: () => this.close(),
-    });
+    this.miss = new NearMissBar({ showCode: (node) => actions.showCode(node), close: () => this.close() });
     this.element.append(this.rewrites.element, this.miss.element);
   }
 
@@ -58,14 +49,15 @@ export class Bench {
   }
 
   /** Shows what fits at a node, and why a pass does not apply there. */
-  whyNot(pass: Pass, node: string): void {
-    this.ask<ShownNearMiss>({ type: "near-miss", signature: pass.signature, node }, (miss) => {
-      if (!miss) return;
-      this.begin();
-      this.rewrites.close();
-      this.miss.show(pass, miss);
-      this.light(miss.roles, miss.stage);
-    });
+  async whyNot(pass: Pass, node: string): Promise<void> {
+    const { stack } = this;
+    const { signature } = pass;
+    const miss = await this.actions.send<ShownNearMiss>({ type: "near-miss", signature, node });
+    if (!miss || stack !== this.stack) return;
+    this.begin();
+    this.rewrites.close();
+    this.miss.show(pass, miss);
+    this.light(miss.roles, miss.stage);
   }
 
   /** Keeps to the session; what was found in another stack is no longer true. */
@@ -81,12 +73,6 @@ export class Bench {
     this.rewrites.setBusy(busy);
   }
 
-  /** Takes what the kernel has answered. */
-  answered(request: string, value: unknown): void {
-    this.waiting.get(request)?.(value);
-    this.waiting.delete(request);
-  }
-
   /** Ends what is looked at, and shows the stages as before. */
   close(): void {
     if (!this.isOpen) return;
@@ -100,7 +86,6 @@ export class Bench {
   private end(): void {
     this.rewrites.close();
     this.miss.close();
-    this.waiting.clear();
     this.before = null;
     this.light({});
     this.actions.opened(false);
@@ -112,13 +97,7 @@ export class Bench {
     this.actions.opened(true);
   }
 
-  private ask<T>(message: Asking, show: (value: T | null) => void): void {
-    const request = this.actions.request();
-    this.waiting.set(request, (value) => show(value as T | null));
-    this.actions.send({ type: "ask", message, request });
-  }
-
   private light(roles: Record<string, Role>, stage: number | null = null, compared: Comparison = ""): void {
-    this.actions.send({ type: "light", stage, compared, roles });
+    void this.actions.send({ type: "light", stage, compared, roles });
   }
 }

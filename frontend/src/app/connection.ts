@@ -1,6 +1,6 @@
 /** The connection to the kernel: which messages are unanswered, and whether anybody is there. */
 
-import type { Model, State, ToApp, ToViewer } from "../base/protocol";
+import type { Model, State, ToViewer } from "../base/protocol";
 
 const PATIENCE_MS = 700;
 
@@ -12,27 +12,21 @@ export interface ConnectionEvents {
   done(areMore: boolean): void;
   /** The kernel that this page belongs to is gone; nothing will come of what was asked. */
   lost(): void;
-  received(message: ToApp, buffers: DataView<ArrayBuffer>[]): void;
 }
 
 export class Connection {
   private readonly listeners: [string, (...values: never[]) => void][] = [];
-  private readonly name = Math.random().toString(36).slice(2);
   private patience: ReturnType<typeof setTimeout> | undefined;
   private unanswered = 0;
-  private requests = 0;
+  private isOver = false;
 
   constructor(
     private readonly model: Model,
     private readonly events: ConnectionEvents,
-  ) {
-    this.on("message", (message: ToApp, buffers: DataView<ArrayBuffer>[]) => {
-      if (message.type === "done") this.done();
-      else events.received(message, buffers);
-    });
-  }
+  ) {}
 
   dispose(): void {
+    this.isOver = true;
     for (const [event, callback] of this.listeners) this.model.off(event, callback);
     clearTimeout(this.patience);
   }
@@ -46,36 +40,28 @@ export class Connection {
     }
   }
 
-  send(message: ToViewer): void {
+  /** Sends a message and returns the answer, null if there is none. */
+  async send<T>(message: ToViewer): Promise<T | null> {
     this.patience ??= setTimeout(() => this.events.waiting(), PATIENCE_MS);
     this.unanswered += 1;
     this.events.sent();
+    let answer: unknown;
     try {
-      this.model.send(message);
+      answer = await this.model.send(message);
     } catch {
       this.settle(0);
       this.events.lost();
+      return null;
     }
-  }
-
-  /** Returns a name for a request, by which its answer is known. */
-  request(): string {
-    return `${this.name}-${(this.requests += 1)}`;
-  }
-
-  /** Whether an answer is to a request of this page: others may show the same session. */
-  isOwn(request: string): boolean {
-    return request.startsWith(this.name);
-  }
-
-  private on(event: string, callback: (...values: never[]) => void): void {
-    this.model.on(event, callback);
-    this.listeners.push([event, callback]);
-  }
-
-  private done(): void {
+    if (this.isOver) return null;
     this.settle(Math.max(0, this.unanswered - 1));
     this.events.done(this.unanswered > 0);
+    return (answer ?? null) as T | null;
+  }
+
+  on(event: string, callback: (...values: never[]) => void): void {
+    this.model.on(event, callback);
+    this.listeners.push([event, callback]);
   }
 
   /** Goes on waiting as long as anything is unanswered, whatever else the page has answered by itself. */

@@ -49,7 +49,7 @@ class SidePanel {
     panel: HTMLElement,
   ) {
     this.label = h("span", title);
-    this.button = h("button.fxi-fold", { "aria-label": `${title} panel`, onclick: press }, [
+    this.button = h("button.fxi-fold.fxi-grow", { "aria-label": `${title} panel`, onclick: press }, [
       icon(sign),
       this.label,
     ]);

@@ -31,7 +31,7 @@ export class FullScreen {
     // Its place is kept, or the notebook behind it would scroll.
     if (place) place.style.minHeight = isOn ? `${place.offsetHeight}px` : "";
     element.classList.toggle("fxi-full", isOn);
-    if (isOn) this.behind = surroundings(element).filter((other) => !other.inert);
+    if (isOn) this.behind = [...surroundings(element)].filter((other) => !other.inert);
     for (const other of this.behind) other.inert = isOn;
     if (!isOn) this.behind = [];
     this.changed();
@@ -39,18 +39,8 @@ export class FullScreen {
 }
 
 /** Returns everything of the page that is neither in an element nor around it. */
-function surroundings(element: HTMLElement): HTMLElement[] {
-  const others: HTMLElement[] = [];
-  let at: Element = element;
-  for (;;) {
-    const around: ParentNode | null = at.parentNode as ParentNode | null;
-    if (!around) return others;
-    others.push(
-      ...([...around.children].filter(
-        (child) => child !== at && child instanceof HTMLElement,
-      ) as HTMLElement[]),
-    );
-    if (around === document.body || around instanceof Document) return others;
-    at = around instanceof ShadowRoot ? around.host : (around as Element);
-  }
+function* surroundings(element: HTMLElement): Generator<HTMLElement> {
+  for (let at: Node = element; at !== document.body; at = at.parentNode ?? (at as ShadowRoot).host)
+    for (const child of at.parentNode?.children ?? [])
+      if (child !== at && child instanceof HTMLElement) yield child;
 }

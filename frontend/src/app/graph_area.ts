@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom";
 import type { Model, Overlay, Picture } from "../base/protocol";
-import { isNodesFound, isPicture } from "../base/read_message";
+import { isPicture } from "../base/read_message";
 import type { GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
 import { paintTogether } from "../graph/overlays/overlay";
@@ -71,8 +71,7 @@ export class GraphArea {
   }
 
   showFound(): void {
-    const found = this.model.get("found");
-    this.panes.setFound(isNodesFound(found) ? found : null);
+    this.panes.setFound(this.model.get("found"));
   }
 
   /** Lights up the boxes of nodes that have a part in something. */
@@ -89,7 +88,7 @@ export class GraphArea {
 
   /** Shows which overlay there is, whatever was chosen. */
   settle(): void {
-    this.legend.choose(this.overlay);
+    this.legend.settle();
   }
 
   setPasses(passes: Pass[]): void {
@@ -131,10 +130,6 @@ export class GraphArea {
 
   private showPercent(): void {
     this.percent.textContent = `${Math.round(this.panes.active.camera.viewport.scale * 100)} %`;
-  }
-
-  private get overlay(): Overlay | null {
-    return this.model.get("overlays")?.overlay ?? null;
   }
 
   private get beside(): Picture[] {

@@ -34,7 +34,7 @@ export class Header {
     this.element = h("div.fxi-header.fxi-strip", [
       h("div.fxi-heading.fxi-row", this.title, this.summary),
       busy,
-      h("span.fxi-space"),
+      h("span.fxi-grow"),
       search,
       exports,
       this.keys,

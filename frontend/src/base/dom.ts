@@ -204,6 +204,22 @@ export function debounce(action: () => void, milliseconds: number): () => void {
   };
 }
 
+/** Returns what does one thing after another; of what is asked for meanwhile, only the last. */
+export function lastOf<T>(action: (wish: T) => Promise<unknown>): (wish: T) => Promise<void> {
+  const wishes: T[] = [];
+  let isBusy = false;
+  return async (wish) => {
+    wishes.splice(0, 1, wish);
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      for (let next = wishes.pop(); next !== undefined; next = wishes.pop()) await action(next);
+    } finally {
+      isBusy = false;
+    }
+  };
+}
+
 /** Returns what does something once before the next frame: what it measures is laid out then anyway. */
 export function beforePaint(action: () => void): () => void {
   let isAsked = false;
@@ -260,9 +276,9 @@ export function download(name: string, type: string, content: string | Blob): vo
 }
 
 /** Returns a menu, and what closes it; leaving it closes it too. */
-export function menu(label: Record<string, string>, text: string, ...body: Child[]): HTMLDetailsElement {
+export function menu(label: Record<string, string>, words: Child, ...body: Child[]): HTMLDetailsElement {
   const element = h("details.fxi-menu", [
-    h("summary.fxi-button", { ...label }, text),
+    h("summary.fxi-button", { ...label }, words),
     h("div.fxi-menu-body", body),
   ]);
   element.addEventListener("focusout", (event) => {

@@ -1,5 +1,8 @@
 /** Long names and long lists, so that they fit and can still be told apart. */
 
+import { h } from "./dom";
+import { counted, grouped } from "./format";
+
 const ELLIPSIS = "…";
 /** A beginning that is shorter than this is not worth a mark in its place. */
 const SHORTEST_PREFIX = 4;
@@ -32,13 +35,6 @@ export interface Ends {
   last: number;
 }
 
-/** Returns the ends of a list, and what is left out between them: nothing, if that would save no line. */
-export function endsOf<T>(items: readonly T[], { first, last }: Ends): { head: T[]; hidden: T[]; tail: T[] } {
-  if (items.length <= first + last + 1) return { head: [...items], hidden: [], tail: [] };
-  const end = items.length - last;
-  return { head: items.slice(0, first), hidden: items.slice(first, end), tail: items.slice(end) };
-}
-
 /** Returns how long the beginning is that names share, up to a separator and with something left of each. */
 function commonPrefix(names: readonly string[]): number {
   const [one, ...others] = names;
@@ -47,4 +43,26 @@ function commonPrefix(names: readonly string[]): number {
   for (const other of others) for (let i = 0; i < shared; i += 1) if (other[i] !== one[i]) shared = i;
   const separator = Math.max(...[..."._/"].map((sign) => one.lastIndexOf(sign, shared - 1)));
   return shared > 0 && separator + 1 >= SHORTEST_PREFIX ? separator + 1 : 0;
+}
+
+/** Returns a list of items, and a button in the place of those in the middle if they are many. */
+export function elidedList(items: HTMLElement[], { first, last }: Ends): HTMLElement {
+  // Nothing is left out if that would save no line.
+  const hidden = items.length > first + last + 1 ? items.slice(first, items.length - last) : [];
+  const list = h("ul.fxi-links", items);
+  if (hidden.length === 0) return list;
+  const more = h(
+    "button.fxi-link.fxi-more",
+    {
+      title: `Show all ${grouped(items.length)}`,
+      onclick: () => {
+        place.replaceWith(...hidden);
+        hidden[0]!.querySelector<HTMLElement>("button, [tabindex]")?.focus();
+      },
+    },
+    `… ${counted(hidden.length, "more", "more")} …`,
+  );
+  const place = h("li", more);
+  list.replaceChildren(...items.slice(0, first), place, ...items.slice(items.length - last));
+  return list;
 }

@@ -1,6 +1,5 @@
 /** What the panels show, and what they, the viewer and the kernel say to one another. */
 
-import type { Axes, ShownValues } from "./values";
 import type {
   Arrangement,
   Asked,
@@ -9,7 +8,7 @@ import type {
   CodeChange,
   Extra,
   Measured,
-  Offer,
+  NodeValue,
   OverlayData,
   OverlayName,
   Paints,
@@ -21,6 +20,7 @@ import type {
   SourceFrame,
   Status,
   Tables,
+  ValuePart,
 } from "./wire";
 
 export interface Box {
@@ -161,7 +161,6 @@ export interface SearchResult {
 }
 
 export interface SearchAnswer {
-  /** The best of all. */
   results: SearchResult[];
   total: number;
   /** How many of all are nodes. */
@@ -213,11 +212,35 @@ export interface Code {
   isLinked: boolean;
 }
 
+export const NO_CODE: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
+
 /** Names of the nodes that are selected: of the stage that is shown, and of the one that it is compared with. */
 export interface SelectedNodes {
   shown: string[];
   before: string[];
 }
+
+/** Which part of a tensor somebody wants to see. */
+export interface Axes {
+  rows: number | null;
+  columns: number | null;
+  /** One for each dimension, or none. */
+  index: number[];
+}
+
+/** The values of the node that is selected. */
+export interface ShownValues {
+  /** Nobody has asked for them, they are computed, there, could not be computed, or there are none to ask for. */
+  state: "none" | "pending" | "ready" | "failed" | "absent";
+  /** Why they are not there. */
+  text: string;
+  value: NodeValue | null;
+  part: ValuePart | null;
+  /** There is nobody to ask for other axes. */
+  isFixed: boolean;
+}
+
+export const NO_VALUES: ShownValues = { state: "absent", text: "", value: null, part: null, isFixed: false };
 
 export interface State {
   picture: Picture;
@@ -232,7 +255,7 @@ export interface State {
   status: Status;
   stages: Stages;
   overlays: Overlays;
-  found: NodesFound | Record<string, never>;
+  found: NodesFound | null;
   lit: Lit;
   arrangement: Arrangement;
   /** In pixels; null follows the window. */
@@ -248,7 +271,7 @@ export interface State {
 /** What a person wants of the session; whoever has the model does it. */
 export const FOR_SESSION = [
   ...(["toggle", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
-  ...(["move", "add", "remove", "undo", "redo", "reset"] as const),
+  ...(["move", "remove", "undo", "redo", "reset"] as const),
   ...(["refresh", "judge", "measure", "open-batch"] as const),
 ];
 export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
@@ -259,49 +282,43 @@ export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 /** Of a file that the kernel writes. */
 export type FileSuffix = "html" | "pdf" | "dot";
 
-/** What a person wants to see; the page does it. */
+/** What a person wants to see; the page does it, and answers some of it. */
 export type ToViewer =
   | ToSession
-  | { type: "list-offers"; request: string }
-  | { type: "export-file"; suffix: FileSuffix; request: string }
+  | Asking
+  | { type: "export-file"; suffix: FileSuffix }
   | { type: "overview" | "open-level" | "close-level" | "clear-selection" }
   | { type: "arrange"; arrangement: Partial<Arrangement> }
   | { type: "open" | "close"; path: string }
   | { type: "select-group"; path: string; pane: number }
   | { type: "select-node"; name: string; show: boolean; pane: number }
   | { type: "reveal-pass"; signature: string }
-  | { type: "search"; query: string; request: string }
+  | { type: "search"; query: string }
   | { type: "filter"; query: string }
-  | { type: "ask"; message: Asking; request: string }
   /** Lights nodes up, at a stage that has them; null for the one that is shown. */
   | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role> }
   | ({ type: "show-stage" } & LookedAt)
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
-  /** Overlays of a file that somebody gives to the page. */
   /** Whether somebody looks at the code. */
   | { type: "show-code"; on: boolean }
   /** The values of the node that is selected, and which part of them. */
   | { type: "show-values"; inputs?: string }
   | ({ type: "show-part"; tensor: number } & Axes);
 
-/** What the viewer tells the panels. */
-export type ToApp =
-  | { type: "focus"; boxes: string[]; gently: boolean; pane: number }
-  | ({ type: "found"; request: string } & SearchAnswer)
-  /** Null if there was an error, which is shown already. */
-  | { type: "answer"; request: string; value: unknown }
-  | { type: "offers"; request: string; offers: Offer[] }
-  /** Its bytes come beside the message. */
-  | { type: "file"; suffix: FileSuffix; request: string }
-  /** A message was dealt with, whatever came of it. */
-  | { type: "done" };
+/** Boxes that the panes are to bring into sight. */
+export interface Focus {
+  boxes: string[];
+  gently: boolean;
+  pane: number;
+}
 
 /** What the panels need: the state of the inspector, and messages. */
 export interface Model {
   get<K extends keyof State>(name: K): State[K];
   set<K extends keyof State>(name: K, value: State[K]): void;
-  send(content: ToViewer): void;
+  /** Is done when a message was dealt with, whatever came of it: then with the answer, null for none or an error. */
+  send(content: ToViewer): Promise<unknown>;
   on(event: string, callback: (...values: never[]) => void): void;
   off(event: string, callback: (...values: never[]) => void): void;
 }

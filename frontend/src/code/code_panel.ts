@@ -2,7 +2,7 @@
 
 import { copyButton, debounce, fill, focusedIn, h, icon, onResize, textButton } from "../base/dom";
 import { addTo, counted, grouped } from "../base/format";
-import type { Code, SelectedNodes, Stages } from "../base/protocol";
+import { type Code, NO_CODE, type SelectedNodes, type Stages } from "../base/protocol";
 import { clamp } from "../base/rectangles";
 import { titleOfStage } from "../base/stages";
 import {
@@ -34,6 +34,8 @@ const WIDE = 900;
 /** Rows around a selected one in a fold that is opened for it. */
 const AROUND = 20;
 const PAGE = 20;
+/** What arrow keys stop at. */
+const STOPS = ".fxi-code-cell, .fxi-code-fold > button";
 
 export class CodePanel {
   readonly element: HTMLElement;
@@ -43,7 +45,7 @@ export class CodePanel {
   private readonly copy: HTMLButtonElement;
   private readonly grid = h("div.fxi-code-lines.fxi-grow", { role: "grid", "aria-label": "Generated code" });
   private readonly stopResize: () => void;
-  private code: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
+  private code = NO_CODE;
   private stages: Stages | null = null;
   private rows: Row[] = [];
   private stretches: Stretch[] = [];
@@ -73,7 +75,7 @@ export class CodePanel {
     this.everything = textButton("Show all lines", "", () => this.showAll());
     this.copy = copyButton("Copy the code", () => textOf(this.code));
     this.element = h("div.fxi-code-panel.fxi-grow.fxi-column", [
-      h("div.fxi-code-bar.fxi-row", this.words, this.everything, this.layout, this.copy),
+      h("div.fxi-code-bar.fxi-row.fxi-muted", this.words, this.everything, this.layout, this.copy),
       this.grid,
     ]);
     this.grid.addEventListener("click", (event) => this.clicked(event));
@@ -127,7 +129,6 @@ export class CodePanel {
     this.copy.hidden = code.state !== "ready";
     this.copy.title = isCompared ? "Copy the unified difference" : "Copy the code";
     this.grid.classList.toggle("fxi-code-beside", isCompared && !this.isUnified);
-    this.grid.classList.toggle("fxi-code-compared", isCompared);
     const longest = Math.max(code.after.length, code.before?.length ?? 0);
     this.grid.style.setProperty("--digits", String(String(longest).length));
     this.rows = code.state === "ready" ? rowsOf(code, this.isUnified) : [];
@@ -143,7 +144,7 @@ export class CodePanel {
     this.grid.scrollTop = 0;
     this.showFolds();
     this.bringSelectedIntoView();
-    this.setCurrent(this.grid.querySelector<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button"));
+    this.setCurrent(this.grid.querySelector<HTMLElement>(STOPS));
   }
 
   private describe(): void {
@@ -153,12 +154,9 @@ export class CodePanel {
     if (code.state === "pending") parts.push("Writing the code …");
     else if (code.state === "failed") parts.push(code.text);
     else if (code.state === "ready" && stages) {
-      const after = stages.preview ? `preview of ${stages.preview.name}` : named(stages.shown);
-      const before = stages.preview
-        ? named(stages.shown)
-        : stages.before === null
-          ? ""
-          : named(stages.before);
+      const { preview, shown } = stages;
+      const after = preview ? `preview of ${preview.name}` : named(shown);
+      const before = named(preview ? shown : (stages.before ?? 0));
       parts.push(h("strong", code.before ? `${before} → ${after}` : after), ": ", this.counts());
       if (!code.isLinked)
         parts.push(" · This torch does not tell which nodes lines are of, so they lead nowhere.");
@@ -224,43 +222,24 @@ export class CodePanel {
     const { before } = this.code;
     const isBeside = before !== null && !this.isUnified;
     const words = row.pair && wordsOf(before![row.pair[0]]!.text, this.code.after[row.pair[1]]!.text);
-    const element = h("div.fxi-code-row", { role: "row", "aria-rowindex": number + 1 });
-    if (isBeside)
-      element.append(
-        this.cell(row, number, "before", words?.[0] ?? null),
-        this.cell(row, number, "after", words?.[1] ?? null),
-      );
-    else if (row.after === null) element.append(this.cell(row, number, "before", words?.[0] ?? null));
-    else element.append(this.cell(row, number, "after", words?.[1] ?? null));
-    return element;
+    const sides: Side[] = isBeside ? ["before", "after"] : [row.after === null ? "before" : "after"];
+    return h("div.fxi-code-row", { role: "row", "aria-rowindex": number + 1 }, [
+      sides.map((side) => this.cell(row, number, side, words?.[side === "before" ? 0 : 1] ?? null)),
+    ]);
   }
 
   private cell(row: Row, number: number, side: Side, words: Words[] | null): HTMLElement {
     const place = row[side];
-    const look =
-      place === null ? "none" : row.kind === "same" ? "same" : side === "before" ? "removed" : "added";
-    const cell = h("div", {
-      class: `fxi-code-cell fxi-code-${look}`,
-      role: "gridcell",
-      tabindex: -1,
-      "data-row": number,
-      "data-side": side,
-    });
-    if (place === null) {
-      cell.setAttribute("aria-label", "no line");
-      return cell;
-    }
-    cell.dataset["line"] = String(place + 1);
-    if (this.nodesOf(row, side).length > 0) cell.classList.add("fxi-code-linked");
-    const { text } = this.linesOf(side)[place]!;
-    if (look === "same") cell.append(text);
-    else
-      cell.append(
-        h(look === "removed" ? "del" : "ins", {}, [
-          words ? words.map((part) => (part.differs ? h("mark", part.text) : part.text)) : text,
-        ]),
-      );
-    return cell;
+    const line = place === null ? null : this.linesOf(side)[place]!;
+    const look = line && (row.kind === "same" ? "same" : side === "before" ? "removed" : "added");
+    const attributes = {
+      class: `fxi-code-cell fxi-code-${look ?? "none"}${line?.nodes.length ? " fxi-code-linked" : ""}`,
+      ...{ role: "gridcell", tabindex: -1, "data-row": number, "data-side": side },
+      ...(line ? { "data-line": place! + 1 } : { "aria-label": "no line" }),
+    };
+    if (!line || look === "same") return h("div", attributes, line?.text);
+    const parts = words?.map((part) => (part.differs ? h("mark", part.text) : part.text)) ?? line.text;
+    return h("div", attributes, h(look === "removed" ? "del" : "ins", [parts]));
   }
 
   private linesOf(side: Side): Code["after"] {
@@ -383,7 +362,7 @@ export class CodePanel {
   }
 
   private pressed(event: KeyboardEvent): void {
-    const at = (event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button");
+    const at = (event.target as Element).closest<HTMLElement>(STOPS);
     if (!at || event.altKey || event.ctrlKey || event.metaKey) return;
     if ((event.key === "Enter" || event.key === " ") && at.classList.contains("fxi-code-cell")) {
       event.preventDefault();
@@ -414,16 +393,11 @@ export class CodePanel {
     const here = rows.indexOf(at.closest<HTMLElement>(".fxi-code-row")!);
     const row = rows[clamp(here + steps, 0, rows.length - 1)]!;
     const side = at.dataset["side"] ?? "after";
-    return (
-      row.querySelector<HTMLElement>(`[data-side="${side}"]`) ??
-      row.querySelector<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button")
-    );
+    return row.querySelector<HTMLElement>(`[data-side="${side}"]`) ?? row.querySelector<HTMLElement>(STOPS);
   }
 
   private focused(event: FocusEvent): void {
-    this.setCurrent(
-      (event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button"),
-    );
+    this.setCurrent((event.target as Element).closest<HTMLElement>(STOPS));
   }
 
   private setCurrent(cell: HTMLElement | null): void {

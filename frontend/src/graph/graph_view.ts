@@ -48,7 +48,7 @@ const ARROWS: Record<string, Direction> = {
 export class GraphView {
   readonly element: HTMLElement;
   /** The groups around the middle of what is seen: their own names may be out of sight. */
-  readonly crumbs = h("nav.fxi-crumbs.fxi-place.fxi-grow.fxi-muted", {
+  readonly crumbs = h("nav.fxi-crumbs.fxi-place.fxi-wrap.fxi-grow.fxi-muted", {
     "aria-label": "Groups in view",
   });
   private readonly layer = h("div.fxi-layer");

@@ -10,8 +10,6 @@ import {
   type Picture,
   type Stages,
 } from "../base/protocol";
-import { clamp } from "../base/rectangles";
-import { splitter } from "../base/splitter";
 import { titleOfStage } from "../base/stages";
 import { GraphView } from "./graph_view";
 import type { Painted } from "./overlays/overlay";
@@ -37,7 +35,6 @@ export interface PaneActions {
 /** What is pointed at: a box of one pane, and the boxes of the others that stand for it. */
 export type Pointed = Pick<Details, "box" | "pane" | "counterparts">;
 
-const SMALLEST = 150;
 const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, slash searches";
 
 /** A graph with words above that say which stage it is, which are hidden where there is no other. */
@@ -47,8 +44,6 @@ class Pane {
   private readonly choice: HTMLSelectElement;
   private readonly head: HTMLElement;
   readonly element: HTMLElement;
-  /** Between this pane and the one on its left. */
-  readonly borders: HTMLElement[] = [];
 
   /** `choose` is called with the number of another stage, null for none. */
   constructor(
@@ -96,7 +91,7 @@ class Pane {
 }
 
 export class Panes {
-  readonly element = h("div.fxi-panes");
+  readonly element = h("div.fxi-panes.fxi-grow");
   /** By their numbers. */
   private readonly list: Pane[] = [];
   private stages = NO_STAGES;
@@ -230,6 +225,7 @@ export class Panes {
     /** The same group opens and closes in all graphs, and should stay where it is in each. */
     const hold = (id: string): void => this.others(graph).forEach(({ camera }) => camera.anchorAt(id));
     const graph = new GraphView({
+      ...this.actions,
       select: (box, id) => this.actions.select(box, id, number()),
       clear: () => {
         this.setSelected({ box: null });
@@ -244,9 +240,6 @@ export class Panes {
         this.actions.close(path);
       },
       jump: (node) => this.actions.jump(node, number()),
-      search: () => this.actions.search(),
-      keys: () => this.actions.keys(),
-      back: () => this.actions.back(),
       cross: () => this.list[(number() + 1) % this.list.length]!.graph.element.focus({ preventScroll: true }),
       link: () => this.list.length > 1 && this.setLinked(!this.isLinked, graph),
       moved: (gliding) => this.isLinked && this.follow(graph, gliding),
@@ -266,29 +259,8 @@ export class Panes {
       const rest = this.stages.row.filter((_, place) => place !== (number() || this.list.length) - 1);
       this.actions.show(stage === null ? rest : [...rest, stage]);
     });
-    const border = (vertical: boolean): HTMLElement =>
-      splitter({
-        label: "Border between two stages",
-        vertical,
-        grows: true,
-        size: () => (vertical ? this.leftOf(pane).offsetWidth : this.leftOf(pane).offsetHeight),
-        resize: (to) => {
-          const both = [this.leftOf(pane), pane.element];
-          const sizes = both.map((each) => (vertical ? each.offsetWidth : each.offsetHeight));
-          const all = sizes[0]! + sizes[1]!;
-          const size = clamp(to, SMALLEST, all - SMALLEST);
-          const share = both.reduce((sum, { style }) => sum + Number(style.flexGrow || 1), 0) / all;
-          both.forEach(({ style }, i) => (style.flexGrow = ((i ? all - size : size) * share).toFixed(4)));
-        },
-      });
-    pane.borders.push(border(true), border(false));
     this.list.push(pane);
     this.arrange();
-  }
-
-  private leftOf(pane: Pane): HTMLElement {
-    const { inOrder } = this;
-    return inOrder[inOrder.indexOf(pane) - 1]!.element;
   }
 
   private remove(): void {
@@ -300,14 +272,9 @@ export class Panes {
     return [...this.list.slice(1), this.list[0]!];
   }
 
-  /** Puts the panes into their order, all of the same size. */
+  /** Puts the panes into their order. */
   private arrange(): void {
-    this.element.replaceChildren(
-      ...this.inOrder.flatMap(({ element, borders }, i) => {
-        element.style.flexGrow = "";
-        return i > 0 ? [...borders, element] : [element];
-      }),
-    );
+    this.element.replaceChildren(...this.inOrder.map(({ element }) => element));
   }
 
   /** What the stages are called, from left to right. */

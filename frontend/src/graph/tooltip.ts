@@ -22,9 +22,9 @@ export class Tooltip {
       h("strong", box.label),
       box.details.map((line) => h("div", line)),
       painted && h("div", painted),
-      changed && h("div.fxi-tooltip-changed", changed),
+      changed && h("div", h("b", changed)),
       found && box.openable && h("div", found),
-      hint && h("div.fxi-tooltip-hint.fxi-muted", hint),
+      hint && h("div.fxi-muted", hint),
     );
   }
 

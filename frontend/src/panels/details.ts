@@ -1,15 +1,13 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
 import { breakable, fill, focusedIn, h, icon, iconButton, nodeLink, textButton } from "../base/dom";
-import { numbered } from "../base/format";
-import { shortNames } from "../base/names";
+import { counted, grouped, numbered } from "../base/format";
+import { elidedList, shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
-import type { Details, Link } from "../base/protocol";
-import type { ShownValues } from "../base/values";
+import type { Details, Link, ShownValues } from "../base/protocol";
 import { ValueSection, type ValueActions } from "../values/value_section";
-import { elidedList } from "./elided_list";
-import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
-import type { Pass, Rewrite, Token } from "../base/wire";
+import { whyNotButton } from "./passes/pass_summary";
+import type { Pass, Rewrite, SourceFrame, Token } from "../base/wire";
 
 export interface DetailActions {
   jump(node: string): void;
@@ -25,6 +23,9 @@ export interface DetailActions {
   whyNot(pass: Pass, node: string): void;
   values: Omit<ValueActions, "jump">;
 }
+
+/** Returns the pass of a signature, and its number. */
+export type PassOf = (signature: string) => { pass: Pass; number: number } | null;
 
 const ENDS = { first: 8, last: 3 };
 
@@ -72,7 +73,7 @@ export class DetailsPanel {
         ]),
         (details.values ?? []).map(({ shape, dtype }, i, all) => [
           h("dt", all.length > 1 ? `Result ${i}` : "Result"),
-          h("dd", h("code.fxi-shape", shape || "—"), " ", h("code.fxi-muted", dtype)),
+          h("dd", h("code", shape || "—"), " ", h("code.fxi-muted", dtype)),
         ]),
       ]),
       details.kind === "node" && this.values.element,
@@ -221,6 +222,99 @@ export class DetailsPanel {
     const rows = links.map((link, i) =>
       h("li", this.link(link, short[i]), link.text && h("span.fxi-muted", link.text)),
     );
-    return section(title, onward, elidedList(rows, ENDS));
+    const head = h("div.fxi-row", h("h3.fxi-grow", title), onward);
+    return h("div.fxi-section", head, elidedList(rows, ENDS));
   }
+}
+
+function parameters(details: Details): HTMLElement | null {
+  if (!details.parameters?.length) return null;
+  return section("Parameters", [
+    h("ul.fxi-links", [
+      details.parameters.map(({ name, shape, dtype, elements, kind }) =>
+        h("li", { title: `${kind}, ${dtype}, ${counted(elements, "element")}` }, [
+          h("code", name),
+          h("span.fxi-muted", `${shape}${kind === "parameter" ? "" : ` ${kind}`}`),
+        ]),
+      ),
+    ]),
+  ]);
+}
+
+function contents(details: Details): HTMLElement | null {
+  if (!details.contents?.length) return null;
+  const largest = Math.max(...details.contents.map(({ count }) => count));
+  return section("Operations", [
+    h("ul.fxi-bars", [
+      details.contents.map(({ name, count }) =>
+        h("li", { style: `--share: ${count / largest}` }, [
+          h("code.fxi-cut", { title: name }, name),
+          h("span.fxi-muted.fxi-cut", grouped(count)),
+        ]),
+      ),
+    ]),
+  ]);
+}
+
+function candidates(
+  details: Details,
+  passOf: PassOf,
+  whyNot: (pass: Pass, node: string) => void,
+): HTMLElement | null {
+  if (!details.candidates?.length) return null;
+  return section("Candidates", [
+    h("ul.fxi-candidates", [
+      details.candidates.map(({ signature, matched, reason }) => {
+        const found = passOf(signature);
+        return h("li", [
+          icon(matched ? "check" : "close"),
+          h(
+            "span",
+            // A pass that is not on offer goes by its name.
+            h("b", found?.pass.name ?? signature),
+            ": ",
+            reason || (matched ? "matches" : "refused"),
+          ),
+          found && !matched && whyNotButton(details.name ?? "", () => whyNot(found.pass, details.name ?? "")),
+        ]);
+      }),
+    ]),
+  ]);
+}
+
+function source(frames: SourceFrame[]): HTMLElement | null {
+  const [innermost, ...outer] = frames;
+  if (!innermost) return null;
+  return section("Source", [
+    place(innermost),
+    innermost.excerpt.length > 0
+      ? h("pre.fxi-code", { tabindex: 0, role: "group", "aria-label": "Lines of source" }, [
+          innermost.excerpt.map(({ line, text }) =>
+            h(
+              "span",
+              { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line },
+              text || " ",
+            ),
+          ),
+        ])
+      : innermost.code &&
+        h("pre.fxi-code", h("span.fxi-line.fxi-current", { "data-line": innermost.line }, innermost.code)),
+    outer.length > 0 &&
+      h("details.fxi-reasons", [
+        h("summary", icon("chevron"), `Called from ${counted(outer.length, "line")}`),
+        outer.map((frame) => h("div.fxi-reason", place(frame), frame.code && h("code", frame.code))),
+      ]),
+  ]);
+}
+
+function place({ file, line, function: name }: SourceFrame): HTMLElement {
+  const short = file.split(/[\\/]/).slice(-2).join("/");
+  return h("div.fxi-cut", { title: `${file}:${line}` }, [
+    h("code", `${short}:${line}`),
+    h("span.fxi-muted", ` in ${name}`),
+  ]);
+}
+
+function section(title: string, ...children: Parameters<typeof h>[2][]): HTMLElement {
+  return h("div.fxi-section", h("h3", title), ...children);
 }

@@ -1,6 +1,6 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { type Attributes, choice, fill, h, icon, redraw, textButton } from "../base/dom";
+import { type Attributes, choice, fill, h, icon, lastOf, redraw, textButton } from "../base/dom";
 import { numbered } from "../base/format";
 import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
@@ -9,7 +9,7 @@ export class StageBar {
   readonly element = h("div.fxi-stages.fxi-strip", { role: "group", "aria-label": "Stage", hidden: true });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
-  private readonly choices = h("div.fxi-stage-choices.fxi-row");
+  private readonly choices = h("div.fxi-stage-choices.fxi-grow.fxi-row");
   private readonly link: HTMLButtonElement;
   private stages: Stages | null = null;
   /** Whether only stages are listed of which the pass has changed something. */
@@ -18,7 +18,7 @@ export class StageBar {
   private wish = NOTHING_BESIDE;
 
   constructor(
-    private readonly show: (wish: LookedAt) => void,
+    private readonly show: (wish: LookedAt) => Promise<unknown>,
     link: (on: boolean) => void,
   ) {
     const title = "Move and zoom all graphs together (l)";
@@ -36,13 +36,8 @@ export class StageBar {
   }
 
   /** Shows another stage in the way that was chosen. */
-  goTo(stage: number): void {
-    this.show(possible(this.wish, stage));
-  }
-
-  /** Says that the kernel is done with what was asked of it. */
-  settle(): void {
-    this.slider.settle();
+  goTo(stage: number): Promise<unknown> {
+    return this.show(possible(this.wish, stage));
   }
 
   update(stages: Stages): void {
@@ -59,7 +54,7 @@ export class StageBar {
     );
     const named = (title: string): Attributes => ({ "aria-label": title, title });
     const stage = choice(
-      (value) => this.goTo(Number(value)),
+      (value) => void this.goTo(Number(value)),
       listed.map((i) =>
         h("option", { value: i, selected: i === shown, title: title(i) }, numbered(i, names[i]!)),
       ),
@@ -119,7 +114,7 @@ export class StageBar {
   /** Shows one more stage: the latest below the one that is shown, or else the next above. */
   private addition({ row, shown, addable }: Stages): HTMLElement {
     const stage = addable.findLast((other) => other < shown) ?? addable[0]!;
-    const onclick = (): void => this.show(inRow([...row, stage]));
+    const onclick = (): unknown => this.show(inRow([...row, stage]));
     const title = "Show one more stage beside these";
     return textButton(icon("plus"), title, onclick, { "aria-label": "Add a pane" });
   }
@@ -156,17 +151,18 @@ export class StageSlider {
     ...{ type: "range", min: 0, step: 1, "aria-label": "Stage" },
     oninput: () => this.choose(),
   });
-  private readonly ticks = h("div.fxi-ticks", { "aria-hidden": "true" });
+  private readonly ticks = h("div.fxi-ticks.fxi-muted", { "aria-hidden": "true" });
   readonly element = h("div.fxi-slider", this.input, this.ticks);
   private stops: Stop[] = [];
   private shown = 0;
-  /**
-   * Whether a stage was asked for that is not there yet; what is chosen meanwhile is asked for afterwards.
-   */
+  /** Whether a stage was asked for that is not there yet. */
   private isWaiting = false;
-  private asked = 0;
+  private readonly ask: (stage: number) => Promise<void>;
 
-  constructor(private readonly show: (stage: number) => void) {}
+  /** `show` is done when a stage is shown, or will not be. */
+  constructor(show: (stage: number) => Promise<unknown>) {
+    this.ask = lastOf(show);
+  }
 
   update(stops: Stop[], shown: number): void {
     this.shown = shown;
@@ -186,16 +182,6 @@ export class StageSlider {
     this.say();
   }
 
-  /** Says that what was asked for is shown, or will not be. */
-  settle(): void {
-    if (!this.isWaiting) return;
-    this.isWaiting = false;
-    const { wanted } = this;
-    if (wanted !== undefined && wanted !== this.shown && wanted !== this.asked) this.ask(wanted);
-    else this.moveTo(this.shown);
-    this.say();
-  }
-
   /** The stage that the slider stands at. */
   private get wanted(): number | undefined {
     return this.stops[Number(this.input.value)]?.stage;
@@ -206,17 +192,17 @@ export class StageSlider {
     this.input.value = String(Math.max(0, place));
   }
 
-  private choose(stage = this.wanted): void {
+  private async choose(stage = this.wanted): Promise<void> {
     if (stage === undefined) return;
     this.moveTo(stage);
     this.say();
-    if (!this.isWaiting && stage !== this.shown) this.ask(stage);
-  }
-
-  private ask(stage: number): void {
+    if (this.isWaiting) return this.ask(stage);
+    if (stage === this.shown) return;
     this.isWaiting = true;
-    this.asked = stage;
-    this.show(stage);
+    await this.ask(stage);
+    this.isWaiting = false;
+    this.moveTo(this.shown);
+    this.say();
   }
 
   private say(): void {

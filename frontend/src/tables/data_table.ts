@@ -1,19 +1,4 @@
-/**
- * A table that can be sorted, filtered, copied and clicked; TanStack Table keeps its rows in order, and this
- * draws them.
- */
-
-import {
-  columnFilteringFeature,
-  constructTable,
-  createFilteredRowModel,
-  createSortedRowModel,
-  globalFilteringFeature,
-  rowSortingFeature,
-  tableFeatures,
-  type ColumnDef,
-} from "@tanstack/table-core";
-import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
+/** A table that can be sorted, filtered, copied and clicked. */
 
 import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, grouped, isNumeric } from "../base/format";
@@ -24,40 +9,10 @@ const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */
 const ROWS_TO_FILTER = 9;
 
-const features = tableFeatures({
-  coreReactivityFeature: storeReactivityBindings(),
-  columnFilteringFeature,
-  globalFilteringFeature,
-  rowSortingFeature,
-  filteredRowModel: createFilteredRowModel(),
-  sortedRowModel: createSortedRowModel(),
-});
-
-type Rows = ReturnType<typeof rowsOf>;
-
-/** Returns the rows of a table, not yet sorted or filtered. */
-function rowsOf({ columns, rows }: Table) {
-  const defined: ColumnDef<typeof features, Cell[]>[] = columns.map((_, i) => ({
-    id: String(i),
-    accessorFn: (row) => row[i] ?? null,
-    sortFn: (a, b) => compareCells(a.original[i] ?? null, b.original[i] ?? null),
-    sortDescFirst: false,
-    // One column stands for the whole row, in which the words are looked for.
-    enableGlobalFilter: i === 0,
-  }));
-  return constructTable({
-    features,
-    columns: defined,
-    data: rows,
-    getColumnCanGlobalFilter: () => true,
-    globalFilterFn: ({ original }, _, words: string[]) => {
-      const text = original
-        .map((cell) => cellValue(cell))
-        .join(" ")
-        .toLowerCase();
-      return words.every((word) => text.includes(word));
-    },
-  });
+/** What rows are sorted by, the first key before the others. */
+interface Key {
+  column: number;
+  isDescending: boolean;
 }
 
 export class DataTable {
@@ -72,7 +27,7 @@ export class DataTable {
   private readonly bar: HTMLElement;
   private readonly chart = h("div");
   private table: Table | null = null;
-  private rows: Rows | null = null;
+  private keys: Key[] = [];
   private all = false;
   private selected: string | null = null;
 
@@ -87,12 +42,12 @@ export class DataTable {
       "aria-label": "Filter rows by words",
       spellcheck: "false",
       autocomplete: "off",
-      oninput: debounce(() => this.look(), 100),
+      oninput: debounce(() => this.render(), 100),
       onkeydown: (event: KeyboardEvent) => {
         event.stopPropagation();
         if (event.key !== "Escape") return;
         this.filter.value = "";
-        this.look();
+        this.render();
       },
     });
     this.bar = h("div.fxi-filter-bar.fxi-small.fxi-row", this.filter, this.found);
@@ -100,14 +55,13 @@ export class DataTable {
   }
 
   show(table: Table): void {
-    const isSame = table.columns.map((c) => c.name).join() === this.table?.columns.map((c) => c.name).join();
-    const sorting = isSame ? (this.rows?.store.state.sorting ?? []) : [];
+    if (table === this.table) return;
+    const names = ({ columns }: Table): string => columns.map(({ name }) => name).join();
+    if (this.table === null || names(table) !== names(this.table)) this.keys = [];
     this.table = table;
-    this.rows = rowsOf(table);
-    this.rows.setSorting(sorting);
     fill(this.chart, table.chart && stackedChart(table.chart, (name) => this.jump?.(name)));
     this.all = false;
-    this.look();
+    this.render();
   }
 
   /** Marks the row of a node, and brings it into sight. */
@@ -149,16 +103,31 @@ export class DataTable {
     return lines.map((line) => line.join("\t")).join("\n");
   }
 
-  /** Keeps the rows with all words of the filter. */
-  private look(): void {
+  /** The rows with all words of the filter, in the order on the screen. */
+  private get sorted(): Cell[][] {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    this.rows?.setGlobalFilter(words.length > 0 ? words : undefined);
-    this.render();
+    const isFound = (row: Cell[]): boolean => {
+      const text = row.map(cellValue).join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    };
+    const order = (a: Cell[], b: Cell[]): number => {
+      for (const { column, isDescending } of this.keys) {
+        const difference = compareCells(a[column] ?? null, b[column] ?? null);
+        if (difference !== 0) return isDescending ? -difference : difference;
+      }
+      return 0;
+    };
+    return (this.table?.rows ?? []).filter(isFound).sort(order);
   }
 
-  /** The rows in the order on the screen. */
-  private get sorted(): Cell[][] {
-    return this.rows?.getRowModel().rows.map(({ original }) => original) ?? [];
+  /** Sorts up by a column, then down, then no longer: by it alone, or by it after others. */
+  private sortBy(column: number, isFurther: boolean): void {
+    const known = this.keys.find((key) => key.column === column);
+    const next = known?.isDescending ? [] : [{ column, isDescending: known !== undefined }];
+    if (!isFurther) this.keys = next;
+    else if (!known) this.keys.push(...next);
+    else this.keys = this.keys.flatMap((key) => (key === known ? next : [key]));
+    this.render();
   }
 
   private render(): void {
@@ -173,15 +142,12 @@ export class DataTable {
       rows.length < all ? `${grouped(rows.length)} of ${counted(all, "row")}` : counted(all, "row");
     fill(this.scroll, [
       h(
-        "table",
-        {
-          class: "fxi-table",
-        },
+        "table.fxi-table",
         h("thead", [h("tr", [table.columns.map((column, i) => this.header(column.title, i))])]),
         h("tbody", [shown.map((row) => this.row(row))]),
       ),
       hidden > 0 &&
-        h("p.fxi-more", [
+        h("p.fxi-more.fxi-muted", [
           rows.length > shown.length
             ? h("button.fxi-button", { onclick: () => ((this.all = true), this.render()) }, [
                 `Show ${grouped(rows.length)} rows`,
@@ -194,24 +160,17 @@ export class DataTable {
   }
 
   private header(title: string, number: number): HTMLElement {
-    const column = this.rows!.getColumn(String(number))!;
-    const direction = column.getIsSorted();
-    const place = this.rows!.store.state.sorting.length > 1 && direction ? column.getSortIndex() + 1 : null;
+    const place = this.keys.findIndex(({ column }) => column === number);
     const onclick = (event: MouseEvent): void => {
-      column.toggleSorting(undefined, event.shiftKey);
-      this.render();
+      this.sortBy(number, event.shiftKey);
       this.element.querySelectorAll<HTMLElement>("th button")[number]?.focus();
     };
-    const sort = direction ? `${direction}ending` : "none";
+    const sort = place < 0 ? "none" : this.keys[place]!.isDescending ? "descending" : "ascending";
     const hint = `Sort by ${title}; hold Shift to add it as a further key`;
     return h("th", { scope: "col", "aria-sort": sort }, [
-      h(
-        "button.fxi-row",
-        { onclick, title: hint },
-        title,
-        icon("chevron"),
-        place !== null && h("sup", place),
-      ),
+      h("button.fxi-row", { onclick, title: hint }, [
+        ...[title, icon("chevron"), place >= 0 && this.keys.length > 1 && h("sup", place + 1)],
+      ]),
     ]);
   }
 

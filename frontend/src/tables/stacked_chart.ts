@@ -40,7 +40,9 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
     "aria-label": "Bytes that are alive at each node; the table below has the numbers",
   });
   const mark = s("line.fxi-chart-peak", { x1: peak + 0.5, x2: peak + 0.5, y1: 0, y2: HEIGHT });
-  fill(svg, areas, cursor, mark, before !== null && line(y(before), names.length));
+  const was = before === null ? null : y(before);
+  const level = was !== null && s("line.fxi-chart-before", { x1: 0, x2: names.length, y1: was, y2: was });
+  fill(svg, areas, cursor, mark, level);
   const nodeAt = (event: MouseEvent): number => {
     const { left, width } = svg.getBoundingClientRect();
     const at = Math.floor(((event.clientX - left) / width) * names.length);
@@ -61,8 +63,4 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
 
 function colourOf(area: number): string {
   return `--fxi-area: var(--fxi-${COLOURS[area % COLOURS.length]})`;
-}
-
-function line(y: number, width: number): SVGElement {
-  return s("line.fxi-chart-before", { x1: 0, x2: width, y1: y, y2: y });
 }

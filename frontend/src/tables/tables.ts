@@ -8,6 +8,7 @@ import {
   fill,
   focusedIn,
   h,
+  icon,
   iconButton,
   menu,
   menuItem,
@@ -34,14 +35,15 @@ export interface TableActions {
   changed(): void;
 }
 
-/** "details", "outputs", "nodes", or the name of a measured or an extra table. */
+/** "details", "outputs", "nodes", "code", or the name of a measured or an extra table. */
 type TabName = string;
 
-const TITLES: Record<string, string> = {
-  details: "Details",
-  outputs: "Output differences",
-  nodes: "Changed nodes",
-  code: "Code",
+/** A table with words above it. */
+type Content = Measured | Omit<ExtraTable, "jumps"> | ExtraTable;
+
+const NO_TABLES: Tables = {
+  outputs: { state: "none", text: "", table: null },
+  nodes: { text: "", table: { columns: [], rows: [], total: 0 } },
 };
 
 export class TablesPanel {
@@ -58,7 +60,7 @@ export class TablesPanel {
   private hadContent = false;
   /** By their tabs. */
   private readonly made = new Map<TabName, DataTable>();
-  private tables: Tables | null = null;
+  private tables = NO_TABLES;
   private measured: Measured[] = [];
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
@@ -70,11 +72,16 @@ export class TablesPanel {
   ) {
     this.copy = copyButton("Copy the table, tab-separated", () => this.shown?.toTsv() ?? "");
     this.fold = iconButton("panelBottom", "Tables panel", () => this.actions.toggle());
-    this.more = menu({ title: "More tables" }, "More", this.moreItems);
+    this.more = menu({ title: "More tables" }, ["More", icon("chevron")], this.moreItems);
     this.more.classList.add("fxi-more-tabs");
-    const space = h("span.fxi-space");
+    const space = h("span.fxi-grow");
     const head = h("header.fxi-panel-head.fxi-strip", this.tabs, this.more, space, this.copy, this.fold);
-    this.element = h("section.fxi-panel.fxi-column.fxi-tables", { "aria-label": "Tables" }, head, this.body);
+    this.element = h(
+      "section.fxi-panel.fxi-grow.fxi-column.fxi-tables",
+      { "aria-label": "Tables" },
+      head,
+      this.body,
+    );
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
     this.stopResize = onResize(head, this.makeRoom);
   }
@@ -85,9 +92,8 @@ export class TablesPanel {
 
   /** Whether a table has something to show, without being asked. */
   get hasContent(): boolean {
-    const { tables, measured } = this;
-    const isMade = measured.some(({ state }) => state !== "none");
-    return isMade || (tables !== null && (tables.outputs.table !== null || tables.nodes.table.total > 0));
+    const { outputs, nodes } = this.tables;
+    return this.measured.some(({ state }) => state !== "none") || !!outputs.table || nodes.table.total > 0;
   }
 
   /** Leaves the line of tabs alone. */
@@ -145,35 +151,42 @@ export class TablesPanel {
 
   show(tables: Tables): void {
     this.tables = tables;
-    this.put("outputs", tables.outputs.table, false);
-    this.put("nodes", tables.nodes.table);
-    for (const { name, table, jumps } of tables.more ?? []) this.put(name, table, jumps);
-    if (!this.names().includes(this.open)) this.open = "outputs";
-    this.setSelected(this.selected);
-    this.render();
-    this.tellOfContent();
+    this.update();
   }
 
   showMeasured(measured: Measured[]): void {
     this.measured = measured;
-    for (const { name, table } of measured) this.put(name, table);
+    this.update();
+  }
+
+  private update(): void {
+    for (const content of this.contents) this.put(content);
+    if (!this.names().includes(this.open)) this.open = "outputs";
     this.setSelected(this.selected);
     this.render();
-    this.tellOfContent();
-  }
-
-  /** Shows a table in its tab, with rows that lead somewhere if it `jumps` or says where to. */
-  private put(name: TabName, table: Table | null, jumps = true): void {
-    if (!table) return;
-    const leads = jumps || table.leads ? this.leading(table) : null;
-    if (!this.made.has(name)) this.made.set(name, new DataTable(leads));
-    this.made.get(name)!.show(table);
-  }
-
-  private tellOfContent(): void {
     if (this.hasContent === this.hadContent) return;
     this.hadContent = this.hasContent;
     this.actions.changed();
+  }
+
+  /** What the tabs show, but for the details and the code. */
+  private get contents(): Content[] {
+    const { outputs, nodes, more = [] } = this.tables;
+    const [text, table] = [outputs.table ? "" : outputs.text, nodes.table.total > 0 ? nodes.table : null];
+    return [
+      { name: "outputs", title: "Output differences", text, table: outputs.table, jumps: false },
+      { name: "nodes", title: "Changed nodes", text: nodes.text, table },
+      ...this.measured,
+      ...more,
+    ];
+  }
+
+  /** Shows a table in its tab, with rows that lead somewhere if it `jumps` or says where to. */
+  private put({ name, table, ...content }: Content): void {
+    if (!table) return;
+    const jumps = !("jumps" in content) || content.jumps || table.leads;
+    if (!this.made.has(name)) this.made.set(name, new DataTable(jumps ? this.leading(table) : null));
+    this.made.get(name)!.show(table);
   }
 
   /** Returns what a click on a row of a table does. */
@@ -213,19 +226,13 @@ export class TablesPanel {
   }
 
   private names(): TabName[] {
-    const others = [...this.measured, ...(this.tables?.more ?? [])];
-    return [
-      ...(this.details ? ["details"] : []),
-      "outputs",
-      "nodes",
-      "code",
-      ...others.map(({ name }) => name),
-    ];
+    const [outputs, nodes, ...others] = this.contents.map(({ name }) => name);
+    return [...(this.details ? ["details"] : []), outputs!, nodes!, "code", ...others];
   }
 
   private render(): void {
-    const count = this.tables?.nodes.table.total ?? 0;
-    const extra = this.tables?.more?.find(({ name }) => name === this.open);
+    const count = this.tables.nodes.table.total;
+    const content = this.contents.find(({ name }) => name === this.open);
     const focused = focusedIn(this.tabs);
     fill(this.tabs, [
       this.names().map((name) => {
@@ -243,14 +250,7 @@ export class TablesPanel {
         );
       }),
     ]);
-    const measured = this.measured.find(({ name }) => name === this.open);
-    this.copy.hidden =
-      this.isFolded ||
-      !((measured ?? extra)
-        ? (measured ?? extra)!.table
-        : this.open === "nodes"
-          ? count > 0
-          : this.open === "outputs" && this.tables?.outputs.table);
+    this.copy.hidden = this.isFolded || !content?.table;
     // After the button beside the tabs has come or gone, which takes their room.
     this.makeRoom();
     if (focused) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
@@ -259,32 +259,19 @@ export class TablesPanel {
     else if (this.open === "code") {
       // Not anew: what is scrolled and unfolded in it stays so.
       if (this.body.firstChild !== this.code.element) fill(this.body, this.code.element);
-    } else if (measured) this.renderMeasured(measured);
-    else if (extra) fill(this.body, this.extraTab(extra));
-    else if (this.tables)
-      fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+    } else if (content && "action" in content) this.renderMeasured(content);
+    else if (content)
+      fill(this.body, [
+        content.text && line("fxi-muted", content.text),
+        content.table && this.made.get(content.name)!.element,
+      ]);
     this.code.setOpen(this.open === "code" && !this.isFolded);
     this.shown?.bringIntoView();
   }
 
   private titleOf(name: TabName): string {
-    return (
-      TITLES[name] ??
-      [...this.measured, ...(this.tables?.more ?? [])].find((table) => table.name === name)?.title ??
-      name
-    );
-  }
-
-  private outputTab({ outputs: { text, table } }: Tables): Child[] {
-    return table ? [this.made.get("outputs")!.element] : [line("fxi-muted", text)];
-  }
-
-  private nodeTab({ nodes }: Tables): Child[] {
-    return [line("fxi-muted", nodes.text), nodes.table.total > 0 && this.made.get("nodes")!.element];
-  }
-
-  private extraTab({ name, text, table }: ExtraTable): Child[] {
-    return [line("fxi-muted", text), table && this.made.get(name)!.element];
+    const known = { details: "Details", code: "Code" }[name];
+    return known ?? this.contents.find((content) => content.name === name)?.title ?? name;
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {

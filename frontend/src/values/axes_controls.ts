@@ -1,8 +1,8 @@
 /** Which two dimensions of a tensor the map shows, and the index in each of the others. */
 
+import type { Axes } from "../base/protocol";
 import { choice, fill, focusedIn, h, redraw } from "../base/dom";
 import { grouped } from "../base/format";
-import type { Axes } from "../base/values";
 import type { TensorMap } from "../base/wire";
 
 export class AxesControls {
@@ -10,7 +10,7 @@ export class AxesControls {
   private shape: number[] = [];
   private axes: Axes = { rows: null, columns: null, index: [] };
   /** By the dimension; of those that are not shown. */
-  private fields = new Map<number, { slider: HTMLInputElement; number: HTMLInputElement }>();
+  private fields = new Map<number, HTMLInputElement>();
   private made = "";
 
   constructor(private readonly choose: (axes: Axes) => void) {}
@@ -27,10 +27,10 @@ export class AxesControls {
       this.made = made;
       this.make(isFixed);
     }
-    for (const [d, { slider, number }] of this.fields) {
-      const place = String(index[d]);
-      // What somebody is typing or dragging is newer.
-      for (const field of [slider, number]) if (focusedIn(field) === null) field.value = place;
+    for (const [d, slider] of this.fields) {
+      // What somebody is dragging is newer.
+      if (focusedIn(slider) === null) slider.value = String(index[d]);
+      this.say(d, slider);
     }
   }
 
@@ -67,38 +67,32 @@ export class AxesControls {
   }
 
   private field(dimension: number): HTMLElement {
-    const most = this.shape[dimension]! - 1;
-    const range = { min: 0, max: most, step: 1, value: this.axes.index[dimension] };
-    const choose = (field: HTMLInputElement): void => {
-      const place = Number(field.value);
-      if (field.value === "" || !Number.isInteger(place) || place < 0 || place > most) return;
-      const { slider, number } = this.fields.get(dimension)!;
-      slider.value = number.value = String(place);
-      this.ask({ ...this.axes, index: this.axes.index.with(dimension, place) });
-    };
     const slider: HTMLInputElement = h("input", {
-      ...{ type: "range", ...range, "data-focus": `slider-${dimension}` },
+      ...{ type: "range", min: 0, max: this.shape[dimension]! - 1, step: 1 },
+      ...{ value: this.axes.index[dimension], "data-focus": `slider-${dimension}` },
       "aria-label": `Index in dimension ${dimension}`,
-      oninput: () => choose(slider),
+      oninput: () => {
+        this.say(dimension, slider);
+        this.ask({ ...this.axes, index: this.axes.index.with(dimension, Number(slider.value)) });
+      },
     });
-    const number: HTMLInputElement = h("input", {
-      ...{ type: "number", ...range, "data-focus": `number-${dimension}` },
-      "aria-label": `Index in dimension ${dimension}, as a number`,
-      oninput: () => choose(number),
-      onchange: () => (number.value = slider.value),
-    });
-    this.fields.set(dimension, { slider, number });
-    return h("div.fxi-axis.fxi-small.fxi-row.fxi-axis-index", [
-      h("span", { "aria-hidden": "true" }, `dim ${dimension}`),
-      slider,
-      number,
-      h("span.fxi-muted", { "aria-hidden": "true" }, `of ${grouped(this.shape[dimension]!)}`),
-    ]);
+    this.fields.set(dimension, slider);
+    const element = h("div.fxi-axis.fxi-small.fxi-row.fxi-axis-index", slider, h("output.fxi-muted"));
+    this.say(dimension, slider);
+    return element;
+  }
+
+  private say(dimension: number, slider: HTMLInputElement): void {
+    slider.nextElementSibling!.textContent = this.words(dimension, slider.value);
+  }
+
+  private words(dimension: number, index: string | number): string {
+    return `dim ${dimension}: index ${index} of ${grouped(this.shape[dimension]!)}`;
   }
 
   /** Says an index that nobody can change. */
   private place(dimension: number): HTMLElement {
-    const words = `dim ${dimension}: index ${this.axes.index[dimension]} of ${this.shape[dimension]}`;
+    const words = this.words(dimension, this.axes.index[dimension]!);
     return h("span.fxi-axis.fxi-small.fxi-row.fxi-muted", words);
   }
 

@@ -25,14 +25,16 @@ export function statisticsTable(part: ValuePart, value: NodeValue, go: ShowEleme
   const hasNonFinite = statistics.some(({ firstNonFinite }) => firstNonFinite !== null);
   return h("table.fxi-values-table", [
     h("caption.fxi-sr", "Statistics"),
-    h("thead", [h("tr", [h("td"), titles.map((title) => h("th", { scope: "col", title }, title))])]),
+    h("thead", [
+      h("tr", [h("td"), titles.map((title) => h("th.fxi-muted", { scope: "col", title }, title))]),
+    ]),
     h("tbody", [
       ROWS.map(([title, kind, of]) =>
-        h("tr", [h("th", { scope: "row" }, title), statistics.map((one) => cell(of(one), kind))]),
+        h("tr", [h("th.fxi-muted", { scope: "row" }, title), statistics.map((one) => cell(of(one), kind))]),
       ),
       hasNonFinite &&
         h("tr", [
-          h("th", { scope: "row" }, "First at"),
+          h("th.fxi-muted", { scope: "row" }, "First at"),
           statistics.map(({ tensor, firstNonFinite }) =>
             h("td", firstNonFinite && place(tensor, firstNonFinite, go)),
           ),
@@ -82,6 +84,11 @@ export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElemen
   });
   return h("div.fxi-histogram", [
     h("div.fxi-bins", { role: "img", "aria-label": words }, bars),
-    h("div.fxi-ends", { "aria-hidden": "true" }, h("span", withUnit(low)), h("span", withUnit(high))),
+    h(
+      "div.fxi-ends.fxi-muted",
+      { "aria-hidden": "true" },
+      h("span", withUnit(low)),
+      h("span", withUnit(high)),
+    ),
   ]);
 }

@@ -3,9 +3,9 @@
 import { fill, h, onResize } from "../base/dom";
 import { grouped, withUnit } from "../base/format";
 import { clamp } from "../base/rectangles";
-import { cellsOf, numbersOf } from "../base/values";
-import { colourOf, type Colours, type Scale, scaleOf } from "./colour_scale";
 import type { TensorInfo, TensorMap } from "../base/wire";
+
+type Numbers = Float32Array | Float64Array;
 
 const STEPS: Record<string, [down: number, right: number]> = {
   ArrowUp: [-1, 0],
@@ -22,13 +22,13 @@ export class ValueMap {
   private readonly small: SmallMaps;
   private readonly cursor = h("div.fxi-map-cursor", { hidden: true });
   private readonly field: HTMLElement;
-  private readonly left = h("div.fxi-map-left", { "aria-hidden": "true" });
-  private readonly below = h("div.fxi-map-below", { "aria-hidden": "true" });
+  private readonly left = h("div.fxi-map-left.fxi-muted", { "aria-hidden": "true" });
+  private readonly below = h("div.fxi-map-below.fxi-muted", { "aria-hidden": "true" });
   private readonly reading = h("output.fxi-map-reading", { "aria-live": "polite" });
   private readonly legend = h("div.fxi-map-legend.fxi-row.fxi-wrap.fxi-muted");
   private readonly caption = h("p.fxi-muted");
   private map: TensorMap | null = null;
-  private cells: Float32Array | Float64Array = new Float32Array();
+  private cells: Numbers = new Float32Array();
   private scale: Scale | null = null;
   private at: [row: number, column: number] | null = null;
   /** An element that is to be read when its map is there. */
@@ -74,7 +74,7 @@ export class ValueMap {
     const [rows, columns] = map.size;
     const before = this.map;
     this.map = map;
-    this.cells = cellsOf(map);
+    this.cells = numbersOf(map.numbers, map.cells);
     this.scale = scaleOf(this.cells);
     this.small.show(map);
     const isEmpty = this.cells.length === 0;
@@ -113,7 +113,7 @@ export class ValueMap {
     );
     fill(this.legend, [
       h("span", ends[0]!),
-      low < high && h("span", { class: isSigned ? "fxi-map-bar fxi-map-signed" : this.barOf(high) }),
+      low < high && h("span.fxi-map-bar", { style: `--colours: ${coloursOf(low, high, isSigned)}` }),
       h("span", ends[1]!),
       hasNonFinite && h("span.fxi-map-nan", "NaN or ∞"),
     ]);
@@ -125,19 +125,11 @@ export class ValueMap {
         : "";
   }
 
-  private barOf(high: number): string {
-    return high <= 0 && this.scale!.low < 0 ? "fxi-map-bar fxi-map-negative" : "fxi-map-bar";
-  }
-
   private draw(): void {
     const { map, cells, scale } = this;
-    // Without a canvas, as in tests, the cells can still be read.
-    const context = this.canvas.getContext?.("2d");
-    if (!map || !scale || !context) return;
+    if (!map || !scale) return;
     const colours = this.colours();
-    const image = context.createImageData(map.size[1], map.size[0]);
-    cells.forEach((cell, i) => image.data.set(colourOf(cell, scale, colours), i * 4));
-    context.putImageData(image, 0, 0);
+    paint(this.canvas, cells, scale, colours);
     this.small.draw(colours);
   }
 
@@ -263,14 +255,96 @@ export class SmallMaps {
     if (!small) return;
     const cells = numbersOf(small.numbers, small.cells);
     const scale = scaleOf(cells);
-    const [rows, columns] = small.size;
-    this.canvases.forEach((canvas, i) => {
-      const context = canvas.getContext?.("2d");
-      if (!context) return;
-      const image = context.createImageData(columns, rows);
-      for (let cell = 0; cell < rows * columns; cell++)
-        image.data.set(colourOf(cells[i * rows * columns + cell]!, scale, colours), cell * 4);
-      context.putImageData(image, 0, 0);
-    });
+    const size = small.size[0] * small.size[1];
+    this.canvases.forEach((canvas, i) =>
+      paint(canvas, cells.subarray(i * size, (i + 1) * size), scale, colours),
+    );
   }
+}
+
+/** Returns the colours of numbers from the least to the largest. */
+function coloursOf(low: number, high: number, isSigned: boolean): string {
+  const names = isSigned
+    ? ["low", "zero", "high"]
+    : high <= 0 && low < 0
+      ? ["low", "zero"]
+      : ["zero", "high"];
+  return names.map((name) => `var(--fxi-map-${name})`).join();
+}
+
+/** Draws a cell for each pixel. */
+function paint(canvas: HTMLCanvasElement, cells: Numbers, scale: Scale, colours: Colours): void {
+  // Without a canvas, as in tests, the cells can still be read.
+  const context = canvas.getContext?.("2d");
+  if (!context) return;
+  const image = context.createImageData(canvas.width, canvas.height);
+  cells.forEach((cell: number, i: number) => image.data.set(colourOf(cell, scale, colours), i * 4));
+  context.putImageData(image, 0, 0);
+}
+
+/** Returns numbers of four or eight bytes. */
+export function numbersOf(numbers: "f4" | "f8", cells: string): Numbers {
+  const bytes = Uint8Array.from(atob(cells), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  if (numbers === "f8")
+    return Float64Array.from({ length: bytes.length / 8 }, (_, i) => view.getFloat64(i * 8, true));
+  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(i * 4, true));
+}
+
+/** The colours of a theme, as `#rrggbb`. */
+export interface Colours {
+  low: string;
+  zero: string;
+  high: string;
+  nonFinite: string;
+}
+
+export interface Scale {
+  /** Of the finite numbers, or as far below zero as above; NaN if there are none. */
+  low: number;
+  high: number;
+  /** Whether there are numbers on both sides of zero. */
+  isSigned: boolean;
+  hasNonFinite: boolean;
+}
+
+type Pixel = [red: number, green: number, blue: number, opacity: number];
+
+export function scaleOf(cells: Numbers): Scale {
+  let [low, high, hasNonFinite] = [Infinity, -Infinity, false];
+  for (const cell of cells)
+    if (Number.isFinite(cell)) [low, high] = [Math.min(low, cell), Math.max(high, cell)];
+    else hasNonFinite = true;
+  if (low > high) return { low: NaN, high: NaN, isSigned: false, hasNonFinite };
+  const isSigned = low < 0 && high > 0;
+  const largest = Math.max(-low, high);
+  return isSigned
+    ? { low: -largest, high: largest, isSigned, hasNonFinite }
+    : { low, high, isSigned, hasNonFinite };
+}
+
+export function colourOf(cell: number, { low, high, isSigned }: Scale, colours: Colours): Pixel {
+  if (!Number.isFinite(cell)) return pixel(colours.nonFinite);
+  if (isSigned) return between(colours.zero, cell < 0 ? colours.low : colours.high, Math.abs(cell) / high);
+  const isNegative = low < 0;
+  // The strong colour is farthest from zero; where all are alike it is that of zero, or of what is none.
+  if (low === high) return between(colours.zero, isNegative ? colours.low : colours.high, low === 0 ? 0 : 1);
+  const share = cell / (high - low) - low / (high - low);
+  return isNegative ? between(colours.low, colours.zero, share) : between(colours.zero, colours.high, share);
+}
+
+function between(from: string, to: string, share: number): Pixel {
+  const [a, b] = [pixel(from), pixel(to)];
+  return a.map((channel, i) => Math.round(channel + (b[i]! - channel) * share)) as Pixel;
+}
+
+const PIXELS = new Map<string, Pixel>();
+
+function pixel(colour: string): Pixel {
+  const known = PIXELS.get(colour);
+  if (known) return known;
+  const channel = (at: number): number => parseInt(colour.slice(at, at + 2), 16) || 0;
+  const made: Pixel = [channel(1), channel(3), channel(5), 255];
+  PIXELS.set(colour, made);
+  return made;
 }

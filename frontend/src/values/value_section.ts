@@ -1,8 +1,8 @@
 /** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
 
+import type { Axes, ShownValues } from "../base/protocol";
 import { type Child, choice, fill, focusedIn, h, icon, nodeLink, redraw, textButton } from "../base/dom";
 import { counted, grouped } from "../base/format";
-import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
 import { ValueMap } from "./value_map";
 import type { InputChoices, NodeValue, TensorInfo, TensorKind } from "../base/wire";

@@ -2,16 +2,17 @@
 
 import {
   type Details,
+  type Focus,
   type Lit,
   type Model,
+  NO_CODE,
   NO_STAGES,
   PANELS_AT_FIRST,
   type Picture,
   type State,
-  type ToApp,
   type ToViewer,
+  NO_VALUES,
 } from "../base/protocol";
-import { NO_VALUES } from "../base/values";
 import { describe, Extras } from "./details/describe";
 import { NodeValues } from "./details/node_values";
 import type { Layouts } from "./drawing/layout";
@@ -21,9 +22,8 @@ import type { Data } from "./graphs/data";
 import { Graphs } from "./graphs/graphs";
 import { arrangementIn, LIT, type Panes, PLAIN, withBookkeeping } from "./graphs/panes";
 import { ShownError, type Kernel } from "./kernels/kernel";
-import { OverlayChoice } from "./overlays/overlay_choice";
+import { OverlayChoice } from "./overlays";
 import { NodeFilter } from "./search/node_filter";
-import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
 import type { Arrangement, Role, Selected, ViewState } from "../base/wire";
 import { changedBy } from "./stages/passes";
@@ -38,7 +38,7 @@ abstract class PageModel implements Model {
   protected abstract readonly state: State;
   private readonly listeners = new Map<string, Set<Listener>>();
 
-  abstract send(message: ToViewer): void;
+  abstract send(message: ToViewer): Promise<unknown>;
 
   get<K extends keyof State>(name: K): State[K] {
     return this.state[name];
@@ -58,11 +58,7 @@ abstract class PageModel implements Model {
     this.listeners.get(event)?.delete(callback);
   }
 
-  protected tell(message: ToApp, buffers: DataView<ArrayBuffer>[] = []): void {
-    this.emit("message", message, buffers);
-  }
-
-  private emit(event: string, ...values: unknown[]): void {
+  protected emit(event: string, ...values: unknown[]): void {
     for (const listener of this.listeners.get(event) ?? [])
       (listener as (...values: unknown[]) => void)(...values);
   }
@@ -84,7 +80,7 @@ export abstract class Screen extends PageModel {
   private lost: Selected | null = null;
   protected readonly extras: Extras;
   protected readonly values: NodeValues;
-  private queue: Promise<void> = Promise.resolve();
+  private queue: Promise<unknown> = Promise.resolve();
   private errors = 0;
 
   constructor(
@@ -107,7 +103,7 @@ export abstract class Screen extends PageModel {
       model: {} as Details,
       stages: NO_STAGES,
       overlays: { offered: [], overlay: null, beside: [], paints: {} as State["overlays"]["paints"] },
-      found: {},
+      found: null,
       lit: { boxes: {} },
       arrangement: PLAIN,
       remarks: { about: "", remarks: [] },
@@ -123,21 +119,23 @@ export abstract class Screen extends PageModel {
   }
 
   /** Does one thing after another: each may need the picture that the one before it makes. */
-  protected enqueue(doing: string, action: () => Promise<void> | void): Promise<void> {
-    this.queue = this.queue.then(() => this.attempt(doing, action));
-    return this.queue;
+  protected enqueue<T>(doing: string, action: () => Promise<T> | T): Promise<T | null> {
+    const done = this.queue.then(() => this.attempt(doing, action));
+    this.queue = done;
+    return done;
   }
 
-  protected async attempt(doing: string, action: () => Promise<void> | void): Promise<void> {
+  protected async attempt<T>(doing: string, action: () => Promise<T> | T): Promise<T | null> {
     try {
-      await action();
+      return await action();
     } catch (error) {
-      if (error instanceof ShownError) return;
+      if (error instanceof ShownError) return null;
       const text = error instanceof Error ? error.message : String(error);
       this.set("status", {
         busy: this.state.status.busy,
         error: { number: (this.errors -= 1), title: `${doing} failed`, text },
       });
+      return null;
     }
   }
 
@@ -296,7 +294,7 @@ export abstract class Screen extends PageModel {
   protected focus(names: string[], pane = 0, gently = false): void {
     const { view } = this.panes!.pane(pane);
     const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
-    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, pane });
+    this.emit("focus", { boxes: [...boxes].slice(0, 500), gently, pane } satisfies Focus);
   }
 
   // Drawing.

@@ -9,10 +9,7 @@ export const VIEW_AT_FIRST: ViewState = {
   ...PLAIN,
 };
 
-const KEYS = "stage compare beside between open query colours node group pane lines shapes styles all".split(
-  " ",
-);
-const BELOW = "below";
+const LINES: ViewState["lines"][] = ["dtype", "bytes"];
 const LONGEST = 20_000;
 
 /** Returns the number of a graph that a fragment begins with, 0 if with none, and what it says of the view. */
@@ -43,54 +40,35 @@ export function fragmentOf(view: ViewState): string {
   return fields.toString();
 }
 
-/** Returns the view of a fragment; throws an error that says what is wrong with one that holds none. */
+/** Returns the view of a fragment; throws an error that names the field which says nothing of one. */
 export function viewOf(fragment: string): ViewState {
-  const text = fragment.replace(/^#/, "");
-  const fields = new URLSearchParams(text);
-  for (const [key, value] of fields) {
-    if (!KEYS.includes(key)) throw new Error(`Unknown field "${key.slice(0, 40)}".`);
-    if (value.length > LONGEST) throw new Error(`The field "${key}" is too long.`);
-    if (key !== "open" && fields.getAll(key).length > 1)
-      throw new Error(`The field "${key}" occurs more than once.`);
-  }
-  const [stage, compare] = [fields.get("stage"), fields.get("compare")];
-  const kinds = (["node", "group"] as const).filter((kind) => fields.get(kind));
-  if (kinds.length > 1) throw new Error("A view selects a node or a group, and not both.");
-  const [kind] = kinds;
-  const opened = fields.getAll("open").filter(Boolean);
-  return {
-    stage: stage === null ? null : numberIn(stage, "stage"),
-    compared: compare === null ? "" : compare === BELOW ? BELOW : numberIn(compare, "compare"),
-    beside: flagIn(fields.get("beside"), "beside", "1"),
-    between: (fields.get("between") ?? "")
-      .split(",")
-      .filter(Boolean)
-      .map((text) => numberIn(text, "between")),
-    opened: fields.has("open") ? opened : null,
-    query: fields.get("query") ?? "",
-    overlay: fields.get("colours") ?? "",
-    selected: kind
-      ? { kind, name: fields.get(kind)!, pane: numberIn(fields.get("pane") ?? "0", "pane") }
-      : null,
-    direction: flagIn(fields.get("lines"), "lines", "right") ? "right" : "down",
-    shapes: flagIn(fields.get("shapes"), "shapes", "1"),
-    lines: stylesIn(fields.get("styles") ?? "alike"),
-    bookkeeping: flagIn(fields.get("all"), "all", "1"),
+  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+  const get = (key: string): string => fields.get(key) ?? "";
+  const compared = get("compare");
+  const kind = (["node", "group"] as const).find((kind) => fields.has(kind));
+  const view: ViewState = {
+    stage: fields.has("stage") ? numberIn(get("stage")) : null,
+    compared: compared === "" || compared === "below" ? compared : numberIn(compared),
+    beside: fields.has("beside"),
+    between: get("between").split(",").filter(Boolean).map(numberIn),
+    opened: fields.has("open") ? fields.getAll("open").filter(Boolean) : null,
+    query: get("query"),
+    overlay: get("colours"),
+    selected: kind ? { kind, name: get(kind), pane: numberIn(get("pane") || "0") } : null,
+    direction: fields.has("lines") ? "right" : "down",
+    shapes: fields.has("shapes"),
+    lines: LINES.find((lines) => lines === get("styles")) ?? "alike",
+    bookkeeping: fields.has("all"),
   };
+  // What is right is written as it was.
+  const written = new URLSearchParams(fragmentOf(view));
+  for (const [key, value] of fields)
+    if (value.length > LONGEST || !written.has(key) || `${fields.getAll(key)}` !== `${written.getAll(key)}`)
+      throw new Error(`"${`${key}=${value}`.slice(0, 60)}" is not a field of a view.`);
+  return view;
 }
 
-function numberIn(text: string, field: string): number {
-  if (!/^\d{1,9}$/.test(text))
-    throw new Error(`The field "${field}" must be the number of a ${field === "pane" ? field : "stage"}.`);
-  return Number(text);
-}
-
-function stylesIn(text: string): ViewState["lines"] {
-  if (text === "alike" || text === "dtype" || text === "bytes") return text;
-  throw new Error('The field "styles" must be "dtype" or "bytes".');
-}
-
-function flagIn(text: string | null, field: string, on: string): boolean {
-  if (text !== null && text !== on) throw new Error(`The field "${field}" must be "${on}".`);
-  return text === on;
+/** Returns a number; NaN if a text is none. */
+function numberIn(text: string): number {
+  return /^\d{1,9}$/.test(text) ? Number(text) : NaN;
 }

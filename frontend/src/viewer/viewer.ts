@@ -1,7 +1,6 @@
 /** The viewer decides which stages are shown, and answers people and kernels; what the page does not know, it asks the kernel for. */
 
-import { FOR_SESSION, type LookedAt, type ToSession, type ToViewer } from "../base/protocol";
-import { offersIn } from "../base/read_message";
+import { type Asking, FOR_SESSION, type LookedAt, type ToSession, type ToViewer } from "../base/protocol";
 import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
@@ -46,27 +45,18 @@ export class Viewer extends Screen {
     void this.enqueue("Drawing the graph", () => this.start());
   }
 
-  send(message: ToViewer): void {
-    void this.handle(message).then(() => this.tell({ type: "done" }));
-  }
-
   /** Asks whoever has to do it, and throws at once if that is nobody; what changes the picture waits for its turn. */
-  private handle(message: ToViewer): Promise<void> {
-    const attempt = (action: () => Promise<void>): Promise<void> => this.attempt(doing(message.type), action);
+  send(message: ToViewer): Promise<unknown> {
+    const attempt = (action: () => Promise<void>): Promise<unknown> =>
+      this.attempt(doing(message.type), action);
     switch (message.type) {
-      case "list-offers":
-        return this.kernel
-          .ask({ type: message.type })
-          .then(({ value }) => this.tell({ ...message, type: "offers", offers: offersIn(value) }), ignore);
       case "export-file":
         return this.kernel
           .ask({ type: "file", suffix: message.suffix })
-          .then(({ buffers }) => this.tell({ ...message, type: "file" }, buffers), ignore);
-      case "ask":
-        return this.kernel.ask(message.message).then(
-          ({ value }) => this.tell({ type: "answer", request: message.request, value }),
-          () => this.tell({ type: "answer", request: message.request, value: null }),
-        );
+          .then(({ buffers }) => buffers[0], ignore);
+      case "rewrite":
+      case "near-miss":
+        return this.kernel.ask(message).then(({ value }) => value, ignore);
       case "light":
         return attempt(() => this.light(message));
       case "show-stage":
@@ -85,7 +75,7 @@ export class Viewer extends Screen {
       }
       default:
         if (isForSession(message)) return this.kernel.ask(message).then(ignore, ignore);
-        return this.enqueue(doing(message.type), () => this.answer(message));
+        return this.enqueue<unknown>(doing(message.type), () => this.answer(message));
     }
   }
 
@@ -109,7 +99,7 @@ export class Viewer extends Screen {
     void this.attempt("Showing the view", () => this.followView(view));
   }
 
-  private async answer(message: Exclude<ToViewer, ToSession>): Promise<void> {
+  private async answer(message: Exclude<ToViewer, ToSession | Asking>): Promise<unknown> {
     const panes = this.panes;
     if (!panes) throw new Error("The graph has not arrived yet.");
     switch (message.type) {
@@ -134,11 +124,7 @@ export class Viewer extends Screen {
       case "reveal-pass":
         return this.revealPass(message.signature);
       case "search":
-        return this.tell({
-          type: "found",
-          request: message.request,
-          ...panes.scene.search.find(message.query),
-        });
+        return panes.scene.search.find(message.query);
       case "filter":
         return this.lightUp(message.query);
     }
@@ -171,7 +157,7 @@ export class Viewer extends Screen {
       if (look !== this.looks) return;
     }
     const show = (): Promise<void> => this.show(choice);
-    return isQueued ? show() : this.enqueue("Showing the stage", show);
+    await (isQueued ? show() : this.enqueue("Showing the stage", show));
   }
 
   /** Lights nodes up in a stage. */
@@ -235,7 +221,7 @@ export class Viewer extends Screen {
   }
 
   private async fetchCandidates(): Promise<void> {
-    const arrived = (): Promise<void> => this.enqueue("Showing the candidates", () => this.showMatches());
+    const arrived = (): Promise<unknown> => this.enqueue("Showing the candidates", () => this.showMatches());
     try {
       if (!(await this.candidates.fetch(arrived))) return;
     } catch {

@@ -3,8 +3,6 @@
 from torch import fx
 
 from fxlab.graphs.unfolded import held_by, to_look_at, unfolded
-from fxlab.models.graph_modules.input_order import after_inputs
-from fxlab.transformations.journal.name_order import merged_order
 
 CHANGES = ("added", "removed", "changed", "rewired")
 """The marks of a merged graph, in the order that numbers them."""
@@ -17,6 +15,9 @@ def merged_graph(
 
     Nodes of one name are one node, that of the graph after; a removed node keeps its former inputs.
     """
+    from fxlab.models.graph_modules.input_order import after_inputs
+    from fxlab.transformations.journal.name_order import merged_order
+
     before, after = unfolded(before), unfolded(after)
     old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))
     names = merged_order(list(old), list(new))

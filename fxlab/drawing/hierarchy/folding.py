@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, ORDER, RESULTS, SIZES, AuxiliaryNodes
@@ -146,7 +145,7 @@ def _owners(draft: Draft, children: Sequence[Draft | fx.Node]) -> dict[fx.Node, 
     return {child: draft.owners[child] for child in children if child in draft.owners}
 
 
-_Integers = npt.NDArray[np.int64]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Wiring:
@@ -156,9 +155,9 @@ class Wiring:
         self._number = number = {node: place for place, node in enumerate(nodes)}
         inputs = [node.all_input_nodes for node in nodes]
         sources = [number.get(source, -1) for read in inputs for source in read]
-        self._sources: _Integers = np.array(sources, dtype=np.int64)
+        self._sources: Integers = np.array(sources, dtype=np.int64)
         """The inputs of each node, one after the other; -1 for a node that is not in the list."""
-        self._starts: _Integers = np.cumsum([0, *map(len, inputs)])
+        self._starts: Integers = np.cumsum([0, *map(len, inputs)])
         """Where the reads of each node start."""
 
     def inside(self, start: int, stop: int) -> tuple[bytes, bytes]:
@@ -168,7 +167,7 @@ class Wiring:
         is_inside = (start <= sources) & (sources < stop)
         return (starts - starts[0]).tobytes(), np.where(is_inside, sources - start, -1).tobytes()
 
-    def edges(self, nodes: Sequence[fx.Node]) -> tuple[_Integers, _Integers]:
+    def edges(self, nodes: Sequence[fx.Node]) -> tuple[Integers, Integers]:
         """Return sources and targets of the reads, where the same nodes are in another order."""
         order = np.fromiter((self._number[node] for node in nodes), dtype=np.int64, count=len(nodes))
         place = np.empty_like(order)

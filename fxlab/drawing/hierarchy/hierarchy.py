@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from torch import fx, nn
 
 from fxlab.base.garbage import without_collecting
@@ -20,6 +19,7 @@ from fxlab.drawing.hierarchy.columns import BACK, FORWARD, UPDATE, columns_of, f
 from fxlab.drawing.hierarchy.folding import (
     Draft,
     GroupKind,
+    Integers,
     Marks,
     fold_bookkeeping,
     fold_equal_nodes,
@@ -114,10 +114,10 @@ class Hierarchy:
     """All leaves by position."""
     modules: dict[str, nn.Module] = field(repr=False)
     """The modules of the graph by path."""
-    edge_sources: npt.NDArray[np.int64] = field(repr=False)
-    edge_targets: npt.NDArray[np.int64] = field(repr=False)
+    edge_sources: Integers = field(repr=False)
+    edge_targets: Integers = field(repr=False)
     """Positions of the leaves that each edge joins."""
-    asides: npt.NDArray[np.int64] = field(repr=False)
+    asides: Integers = field(repr=False)
     """Which edges carry no data, but sizes, or values to check."""
     names: tuple[str, ...] = field(repr=False)
     """The names of all nodes in the order of the leaves."""
@@ -149,7 +149,7 @@ class Hierarchy:
         return {name: leaf.start for leaf in self.leaves for name in leaf.names}
 
     @cached_property
-    def told(self) -> npt.NDArray[np.int64]:
+    def told(self) -> Integers:
         """Edges that are words on a box, by their places."""
         if not self.returned:
             return np.array([], dtype=np.int64)

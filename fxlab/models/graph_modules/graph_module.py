@@ -27,11 +27,8 @@ from torch.fx import graph_module as graph_module_of_torch
 
 from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import without_tensors
-from fxlab.models.graph_modules.graph_state import GraphState
 from fxlab.models.graph_modules.safe_code import protect
 from fxlab.values.nested import REFUSAL
-from fxlab.values.pickling import is_picklable
-from fxlab.values.results_on_disk import results_on_disk
 from fxlab.values.tensors import same_bits
 
 HOOKS = (
@@ -213,6 +210,8 @@ def changed_copy(
     changed graph waits until the module is called, or its code read; for a change that makes no graph without
     code. Returns the result of ``change``.
     """
+    from fxlab.values.results_on_disk import results_on_disk
+
     with results_on_disk(graph_module):
         if writes_tensors:
             return _written_copy(graph_module, change)
@@ -428,6 +427,9 @@ class _PicklesItsGraph:
         return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        from fxlab.models.graph_modules.graph_state import GraphState
+        from fxlab.values.pickling import is_picklable
+
         graph_module = cast(GraphModule, self)
         if local := next(_local_functions(graph_module), None):
             raise pickle.PicklingError(
@@ -450,7 +452,7 @@ class _PicklesItsGraph:
             graph = GraphState.of(graph_module.graph, int(protocol))
         return _new_picklable, (base, type(self).__name__), (state, graph)
 
-    def __setstate__(self, state: tuple[dict[str, Any], "GraphState"]) -> None:
+    def __setstate__(self, state: tuple[dict[str, Any], Any]) -> None:
         attributes, graph = state
         vars(self).update(attributes)
         with without_collecting():
@@ -467,6 +469,8 @@ def _local_functions(graph_module: GraphModule) -> Iterator[str]:
 
 
 def _is_found_by_name(function: Any) -> bool:
+    from fxlab.values.pickling import is_picklable
+
     if isinstance(function, types.MethodType):
         name = getattr(function.__func__, "__name__", "")
         return getattr(type(function.__self__), name, None) is function.__func__

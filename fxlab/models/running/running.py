@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
+import torch.distributed as dist
 from torch.fx import GraphModule, Node
 
 from fxlab.base.checks import type_error
@@ -24,7 +25,6 @@ from fxlab.base.torch_private import (
     transforms_depth,
 )
 from fxlab.models.graph_modules.graph_module import INPUTS
-from fxlab.models.parallel.ranks import before_run
 from fxlab.models.state.settings import requires_gradients
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import flatten_objects, is_object, map_tensors, tensors_inside, unflatten_objects
@@ -51,7 +51,10 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
     A block that raises also ends the transforms of ``torch.func`` that it has entered, with their settings of
     autograd: Dynamo's graphs enter and leave them by nodes.
     """
-    before_run()
+    if dist.is_available() and dist.is_initialized():
+        from fxlab.models.parallel.ranks import before_run
+
+        before_run()
     depth, has_gradients, has_hooks = transforms_depth(), torch.is_grad_enabled(), are_saved_hooks_allowed()
     numpy_random = sys.modules.get("numpy.random")
     numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()

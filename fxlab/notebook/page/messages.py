@@ -17,8 +17,8 @@ LONGEST_OUTLINE = 20_000_000
 """Characters of a graph to be laid out; that it is one is checked before it is."""
 
 _TYPES = {
-    "str": (str,), "bool": (bool,), "int": (int,), "int | None": (int, type(None)), "dict[str, str]": (dict,),
-    "list[int]": (list,), "list[str]": (list,),
+    "str": (str,), "bool": (bool,), "int": (int,), "int | None": (int, type(None)), "list[int]": (list,),
+    "list[str]": (list,),
 }  # fmt: skip
 """The types that fields may have, by how they are annotated."""
 
@@ -100,10 +100,7 @@ def _check(value: object, hint: str, what: str, longest: int = LONGEST_TEXT) -> 
     types = _TYPES[hint]
     if type(value) not in types:
         raise MessageError(f"{what} expected {' or '.join(t.__name__ for t in types)}, got {_short(value)}.")
-    if isinstance(value, dict):
-        for text in (*value, *value.values()):
-            _check(text, "str", what)
-    elif isinstance(value, list):
+    if isinstance(value, list):
         if len(value) > LONGEST_LIST:
             raise MessageError(f"{what} is too long.")
         for item in value:

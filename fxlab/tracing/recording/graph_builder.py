@@ -19,18 +19,17 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fxlab.models.parallel.collectives import exchanges
 from fxlab.operators import computes, draws_random_numbers, may_alias
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
-from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.recording.torch_calls import Call, waits_for_others
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.condition_text import size_text_in
+from fxlab.tracing.shapes import symbolic_sizes
 from fxlab.tracing.shapes.fake_state import Originals
-from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, excludes_one_only, expression_of
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, excludes_one_only, expression_of
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path, add_getitem, steps_of, tensors_inside
@@ -103,7 +102,7 @@ class Recording:
         self.outside: FrameType = sys._getframe()
         self.nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self.symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
-        self.sizes = SizeNodes(self.graph, self.source_of, self.describe_place)
+        self.sizes = symbolic_sizes.SizeNodes(self.graph, self.source_of, self.describe_place)
         self._value_in_meta, self._most_operations = value_in_meta, most_operations
         self._originals, self._made = originals, made
         self._expected, self._is_trial = expected or {}, expected is not None
@@ -133,7 +132,7 @@ class Recording:
         if self._is_trial and self._expected.get(node.name, called := _called(node)) != called:
             raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
-        if written or impure or draws_random_numbers(node) or exchanges(node):
+        if written or impure or draws_random_numbers(node) or waits_for_others(node):
             self.impure.add(node)
         if without_grad:
             self._without_grad.add(node)
@@ -213,7 +212,7 @@ class Recording:
             return self.sizes.value(number)
         body = self.bodies[depth - 1]
         if body.sizes is None:
-            body.sizes = SizeNodes(
+            body.sizes = symbolic_sizes.SizeNodes(
                 body.graph, lambda symbol: self._brought(self.source_of(symbol), depth), self.describe_place
             )
         return body.sizes.value(number)
@@ -392,7 +391,7 @@ class Recording:
         self.graph.output(output_argument(value, self.graph, self.node_of_output))
 
     def _require_no_size_in(self, value: Any) -> None:
-        if text := size_text_in(value):
+        if text := symbolic_sizes.size_text_in(value):
             raise Obstacle.TEXT_OF_SIZE(text=text, where=self._place())
 
     def argument(self, value: Any) -> Any:

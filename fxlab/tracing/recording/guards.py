@@ -21,18 +21,11 @@ from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
-from fxlab.tracing.recording.opaque.opaque_calls import (
-    expected_of,
-    require_result,
-    unread_lists,
-    with_any_list,
-)
-from fxlab.tracing.recording.raised_errors import Raises
+from fxlab.tracing.recording.opaque_calls import expected_of, require_result, unread_lists, with_any_list
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.recording.torch_calls import Call, Raises
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
-from fxlab.tracing.shapes.condition_text import condition_text
-from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, condition_text
 from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread
 from fxlab.values.nested import (
     REFUSAL,

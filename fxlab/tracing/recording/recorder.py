@@ -1,46 +1,51 @@
-"""Records one run of a model as a ``torch.fx.Graph``."""
+"""Records one run of a model as a ``torch.fx.Graph``, in one of several ways: the rungs of a ladder."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from fxlab.base.interrupts import RestoringStack
-from fxlab.models.running.running import given_arguments
-from fxlab.models.state.model_state import python_generators
+from fxlab.base.interrupts import RestoringStack, when_entered
+from fxlab.models.running.running import generators_kept, given_arguments, seed_generators
+from fxlab.models.state.model_state import python_generators, state_kept
 from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
-from fxlab.tracing.bound_inputs import Argument, inputs_of
+from fxlab.tracing.bound_inputs import Argument, inputs_of, mapped_tensors
 from fxlab.tracing.findings import Found
+from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
 from fxlab.tracing.model_code.source_lines import is_asked_by_torch
+from fxlab.tracing.model_code.surroundings import Surroundings
+from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import AutocastUse
-from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
-from fxlab.tracing.recording.handlers.constants import (
+from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
+from fxlab.tracing.recording.handlers.modules import functions_seen, hooks_of, modules_seen
+from fxlab.tracing.recording.handlers.operators import (
+    hand_on_uncounted,
+    join_uncounted,
+    lists_seen,
+    make_and_record,
+    require_of_data,
+)
+from fxlab.tracing.recording.handlers.reads import (
+    StoragesComparedError,
+    addresses_of_storages_seen,
     allow_numbers,
     arrays_seen,
     constructors_seen,
     copy_array,
-)
-from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
-from fxlab.tracing.recording.handlers.lists import hand_on_uncounted, join_uncounted, lists_seen
-from fxlab.tracing.recording.handlers.memory import (
-    addresses_of_storages_seen,
-    refuse_memory,
-    require_own_storages,
-    storages_seen,
-)
-from fxlab.tracing.recording.handlers.modules import modules_seen
-from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
-from fxlab.tracing.recording.handlers.operators import make_and_record, require_of_data
-from fxlab.tracing.recording.handlers.reads import (
     describe_other_fakes,
     leave_backward_hooks,
     leave_profiling,
@@ -48,19 +53,168 @@ from fxlab.tracing.recording.handlers.reads import (
     read_one_number,
     read_state,
     refuse_backward,
+    refuse_memory,
+    require_own_storages,
+    storages_seen,
 )
-from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
     derivatives_refused,
     derivatives_seen,
     flex_attention_seen,
+    gradients_turned_on_seen,
     saved_tensors_seen,
     vmap_seen,
 )
-from fxlab.tracing.recording.input_changes import changed_inputs
-from fxlab.tracing.recording.run import RecordingState
+from fxlab.tracing.recording.real_tensors import RealTensors
+from fxlab.tracing.recording.run import (
+    PASSED_ON,
+    Handler,
+    RecordingState,
+    StateWrittenError,
+    TorchCall,
+    TraceStrategy,
+)
+from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
+from fxlab.tracing.shapes.asked_sizes import arithmetic_remembered
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_mode import fakes_hidden
+from fxlab.tracing.shapes.fake_state import fake_twin
+from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
+from fxlab.tracing.shapes.symbolic_sizes import size_texts_marked
+from fxlab.tracing.shapes.uncounted_lists import is_unread
+from fxlab.tracing.torch_private import enable_python_dispatcher
+from fxlab.values.containers import is_same
+from fxlab.values.nested import ObjectParts, class_of, is_object, parts_inside
 from fxlab.values.tensors import storage_of
+
+LADDER = (
+    TraceStrategy(DYNAMIC),
+    TraceStrategy(DATA, with_data=True),
+    TraceStrategy(WHOLE, with_data=True, parts={}),
+    TraceStrategy(REAL, dynamic=False, is_real=True),
+)
+"""From the way that gives the most general graph down to the one that records the most models."""
+FIXED_LADDER = (TraceStrategy(FIXED, dynamic=False), LADDER[-1])
+"""The ways to record a model for the sizes of its inputs alone."""
+
+
+def record_on(
+    rung: TraceStrategy,
+    model: nn.Module,
+    around: Surroundings,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+) -> RecordingState:
+    """Record a model; the model and the Python around it are left as they were.
+
+    ``around``: that Python. ``leaves``: which modules are one node each.
+    """
+    recorded = _on_real_tensors if rung.is_real else _on_fake_tensors
+    while True:
+        try:
+            return recorded(rung, model, around, arguments, leaves)
+        except StoragesComparedError:
+            # The model compares storages, so the answer has to be true; it costs more questions about sizes.
+            rung = replace(rung, own_storages=True)
+        except StateWrittenError as error:
+            rung = replace(rung, data_state=rung.data_state | error.names)
+        except TraceError as error:
+            if (
+                error.code != Obstacle.HIDDEN_TENSOR.code
+                or rung.opens_hooked
+                or not any(map(hooks_of, model.modules()))
+            ):
+                raise
+            rung = replace(rung, opens_hooked=True)
+
+
+def _on_fake_tensors(
+    rung: TraceStrategy,
+    model: nn.Module,
+    around: Surroundings,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+) -> RecordingState:
+    fakes = FakeInputs(
+        arguments,
+        dynamic=rung.dynamic,
+        with_data=rung.with_data,
+        stand_ins=rung.stand_ins,
+        keeps_ones=rung.keeps_ones,
+        own_storages=rung.own_storages,
+        follows_heights=rung.follows_heights,
+    )
+    one_thread = fakes.mode.one_thread = OneThread()
+    made = TensorsMade()
+
+    kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
+    sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
+    # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+    computing = (
+        *sizes,
+        when_entered(enable_python_dispatcher),
+        fakes_hidden() if rung.hides_fakes else nullcontext(),
+    )
+    entered = _random_numbers_of_checks(), *kept, *computing
+    with RestoringStack(made):
+        with (
+            state_kept(model, values=False),  # the twin shares what cannot be copied
+            put_back_after(around, fakes.mode) as changed,
+            RestoringStack(*entered),
+        ):
+            # The state alone holds the twin, and so ends it.
+            run = RecordingState(
+                fake_twin(model, fakes.mode, rung.training), leaves, fakes, made, one_thread, rung
+            )
+            with RestoringStack(fakes.mode):
+                changed += around.set_by(record, run, arguments, fakes.values)
+        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+        left = still_there(run.end())
+    # Fake tensors that outlive the run would reach later runs of the model.
+    require_gone(left)
+    fakes.require_given()
+    fakes.put_given(run.recording.graph)
+    if fakes.given_up:
+        run.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
+        run.recording.remove_unused()
+    return run
+
+
+def _on_real_tensors(
+    rung: TraceStrategy,
+    model: nn.Module,
+    around: Surroundings,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+) -> RecordingState:
+    fakes = FakeInputs(arguments, dynamic=False)
+    one_thread, made = OneThread(), TensorsMade()
+    real = RealTensors(fakes, one_thread)
+    with torch.inference_mode(False):
+        # The model may write into its inputs, and shall not reach the person's.
+        values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
+    entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
+    kept = state_kept(model, others=around.tensors), put_back_after(around)
+    with kept[0], kept[1] as changed, RestoringStack(*entered):
+        run = RecordingState(real.twin_of(model), leaves, fakes, made, one_thread, rung, real)
+        with made:
+            watched = {name: real.watch(value) for name, value in values.items()}
+            changed += around.set_by(record, run, arguments, watched)
+        run.end()
+    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+    if real.cuts_history:
+        run.recording.findings.append(Found.OWN_BACKWARD("a scripted function"))
+    return run
+
+
+@contextmanager
+def _random_numbers_of_checks() -> Iterator[None]:
+    """Draw the random numbers that a run for a comparison draws, in case that a model decides on them."""
+    with generators_kept():
+        seed_generators(0)
+        yield
+
 
 HANDLERS: tuple[Handler, ...] = (
     allow_numbers, describe_other_fakes, record_control_flow, refuse_backward, require_of_data, read_state,
@@ -219,3 +373,51 @@ def _write_replaced_buffers(run: RecordingState, buffers: Mapping[str, torch.Ten
 def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     same_storage = storage_of(a) == storage_of(b)
     return same_storage and (a.shape, a.stride()) == (b.shape, b.stride())
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def changed_inputs(given: Mapping[str, Any], inputs: Mapping[Any, Any], output: Any) -> Iterator[str]:
+    """Yield the paths of dicts, lists and objects that a run has changed, and has not returned.
+
+    ``given``: name -> value, with its objects taken apart. ``inputs``: the copies made of them for the run,
+    in this order. ``output``: the model's result: an object in there is seen by its caller.
+    """
+    returned: set[int] = set()
+    _reach(output, returned)
+    for name, value in zip(given, inputs.values(), strict=True):
+        yield from _changed(name, given[name], value, returned)
+
+
+def _changed(path: str, before: Any, now: Any, returned: set[int]) -> Iterator[str]:
+    if type(before) not in (*_CONTAINERS, ObjectParts) or id(now) in returned:
+        return
+    is_of_object = isinstance(before, ObjectParts)
+    held, current = _held_by(before), _held_by(ObjectParts.of(now) if is_of_object else now)
+    if held.keys() != current.keys() or not all(_is_same(held[key], current[key]) for key in held):
+        yield path
+        return
+    for key, item in held.items():
+        yield from _changed(
+            f"{path}.{key}" if is_of_object else f"{path}[{key!r:.40}]", item, current[key], returned
+        )
+
+
+def _held_by(value: Any) -> dict[Any, Any]:
+    return dict(enumerate(value)) if isinstance(value, list | tuple) else {**value}
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    """Tell whether an item has stayed the same; containers that were copied for the run are searched."""
+    is_made = type(before) in (*_CONTAINERS, ObjectParts)
+    return class_of(before) is type(now) if is_made else is_same(before, now)
+
+
+def _reach(value: Any, seen: set[int]) -> None:
+    if id(value) in seen or is_unread(value):
+        return
+    items = vars(value).items() if is_object(value) else parts_inside(value)
+    for _, item in items:
+        seen.add(id(value))
+        _reach(item, seen)

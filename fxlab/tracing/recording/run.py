@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -28,14 +29,13 @@ from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.autocast_regions import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
-from fxlab.tracing.recording.raised_errors import RaisedErrors
+from fxlab.tracing.recording.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.shared_results import SharedResults
-from fxlab.tracing.recording.torch_calls import Call, name_of
+from fxlab.tracing.recording.torch_calls import Call, RaisedErrors, as_call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_kernels import fake_result
 from fxlab.tracing.shapes.fake_state import Originals, data_of, has_data
-from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
@@ -355,3 +355,40 @@ def _stacked(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
         return data if dtype is None else data.to(dtype)
     kind = torch.int64 if isinstance(data, int | torch.SymInt) else torch.get_default_dtype()
     return torch.scalar_tensor(data, dtype=dtype or kind)
+
+
+class PassedOn:
+    """The result of a handler that leaves a call to the next one."""
+
+
+PASSED_ON = PassedOn()
+
+
+@dataclass(frozen=True)
+class TorchCall:
+    """A call that torch shows to the recorder."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    is_told: bool = True
+    """Whether the model receives the result, and not torch's fake tensors."""
+
+    @cached_property
+    def name(self) -> str:
+        """The name that the call goes by."""
+        return name_of(self.func)
+
+    @cached_property
+    def node(self) -> Call:
+        """The call in the terms of ``torch.fx``."""
+        return as_call(self.func, self.args, self.kwargs)
+
+    @cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among its arguments."""
+        return [tensor for _, tensor in tensors_inside((self.args, dict(self.kwargs)))]
+
+
+Handler: TypeAlias = Callable[[RecordingState, TorchCall], Any]
+"""Returns the model's result of a call, or :data:`PASSED_ON`."""

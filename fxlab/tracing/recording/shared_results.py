@@ -13,10 +13,8 @@ from typing import Any
 import torch
 
 from fxlab.tracing.recording.autocast_regions import attention_backends
-from fxlab.tracing.shapes.asked_sizes import ModelSizes
-from fxlab.tracing.shapes.fake_mode import FakeMode, is_plain_fake
-from fxlab.tracing.shapes.kernels.made_tensors import computed_from
-from fxlab.tracing.shapes.size_cache import can_remember, identity
+from fxlab.tracing.shapes.asked_sizes import ModelSizes, can_remember, identity
+from fxlab.tracing.shapes.fake_mode import FakeMode, computed_from, is_plain_fake
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.tensors import storage_of, version_of
 

@@ -13,8 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.graph_modules.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.shapes.condition_text import condition_text
-from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, condition_text, expression_of
 from fxlab.values.nested import REFUSAL, RequireParts, part_of, tensors_inside
 
 

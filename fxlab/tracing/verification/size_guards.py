@@ -13,12 +13,10 @@ from fxlab.tracing.bound_inputs import Size, name_of_size, resized
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.symbolic_sizes import excludes_one_only, holds
-from fxlab.tracing.verification.distinct_values import varied
-from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError
-from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
+from fxlab.tracing.shapes.symbolic_sizes import condition_text, excludes_one_only, holds
+from fxlab.tracing.verification.compare_with_eager import larger_batch, sizes_at
+from fxlab.tracing.verification.eager import EagerError, EagerReference, GraphRejectsInputsError, varied
 from fxlab.values.nested import REFUSAL
 
 _MOST_SIZES = 4

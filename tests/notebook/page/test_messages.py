@@ -32,11 +32,6 @@ FIELDS: dict[str, tuple[st.SearchStrategy[Any], set[type], list[Any]]] = {
     "bool": (st.booleans(), {bool}, []),
     "int": (st.integers(), {int}, []),
     "int | None": (st.none() | st.integers(), {int, type(None)}, []),
-    "dict[str, str]": (
-        st.dictionaries(TEXTS, TEXTS, max_size=3),
-        {dict},
-        [{"a": 3}, {"a": HUGE}, {LONE: "a"}],
-    ),
     "list[int]": (st.lists(st.integers(), max_size=3), {list}, [["x"], [1.5], [1] * (LONGEST_LIST + 1)]),
     "list[str]": (st.lists(TEXTS, max_size=3), {list}, [[3], [HUGE], [LONE], ["x"] * (LONGEST_LIST + 1)]),
 }
@@ -179,29 +174,29 @@ def test_names_that_nothing_has_become_words_on_the_screen(page: Page, content):
 
 
 def test_no_text_is_echoed_that_cannot_be_sent(page: Page):
-    assert page.sends({"type": "list-offers", "request": "\ud800"}) == [{"type": "done"}]
+    assert page.sends({"type": "page-code", "request": "\ud800"}) == [{"type": "done"}]
     assert "unpaired surrogate" in page.error["text"]
 
 
 @pytest.mark.parametrize(
     ("raised", "title"),
-    [(ZeroDivisionError("by zero"), "Listing the passes failed"), (KeyboardInterrupt(), "Interrupted")],
+    [(ZeroDivisionError("by zero"), "Sending the inspector failed"), (KeyboardInterrupt(), "Interrupted")],
     ids=["an error", "an interrupt"],
 )
 def test_a_request_is_answered_once_whatever_ends_it(page: Page, monkeypatch, raised, title):
-    def fails(session):
+    def fails(*given):
         raise raised
 
-    message = {"type": "list-offers", "request": "7"}
+    message = {"type": "page-code", "request": "7"}
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.view_model.pass_offer.offers", fails)
+        patch.setattr(type(page.inspector._code), "css", property(fails))
         received = page.sends(message)
     assert received == [{"type": "answer", "request": "7", "failed": True}, {"type": "done"}]
     assert page.error["title"] == title
     received = page.sends(message)
     assert [m["type"] for m in received] == ["answer", "done"]
     assert "failed" not in received[0]
-    assert [m["type"] for m in page.sends({"type": "list-offers"})] == ["done"], "nobody waits"
+    assert [m["type"] for m in page.sends({"type": "page-code"})] == ["done"], "nobody waits"
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9, 0.97])

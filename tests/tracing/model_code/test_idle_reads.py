@@ -10,7 +10,7 @@ from torch import nn
 
 import fxlab
 from fxlab.tracing.model_code.idle_reads import decides_nothing
-from fxlab.tracing.recording import rungs
+from fxlab.tracing.recording import recorder
 
 
 class Reader:
@@ -130,13 +130,13 @@ class Attention(nn.Module):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("probability", [0.0, 0.5])
 def test_a_model_whose_reads_are_idle_or_give_a_number_is_recorded_once(training, probability, monkeypatch):
-    recorded, record = [], rungs.record
+    recorded, record = [], recorder.record
 
     def counting(*args, **kwargs):
         recorded.append(1)
         return record(*args, **kwargs)
 
-    monkeypatch.setattr(rungs, "record", counting)
+    monkeypatch.setattr(recorder, "record", counting)
     x = torch.randn(3, 4)
     model = Attention(probability).train(training)
     traced = fxlab.symbolic_trace(model, x, check=False)

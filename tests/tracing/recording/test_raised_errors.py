@@ -8,7 +8,7 @@ from agreement import assert_agree
 from torch import nn
 
 from fxlab import TraceError, symbolic_trace
-from fxlab.tracing.recording import rungs
+from fxlab.tracing.recording import recorder
 
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 GIVEN = torch.tensor([[0.3, -1.0, 1.0, -1.0], [-0.2, 2.0, 3.0, 1.0]])
@@ -107,7 +107,7 @@ def test_a_run_that_does_not_begin_leaves_the_dispatcher_as_it_was(monkeypatch):
         raise error
         yield
 
-    monkeypatch.setattr(rungs, "sizes_in_builtins", failing)
+    monkeypatch.setattr(recorder, "sizes_in_builtins", failing)
     part = torch.randn(3, 4, 6)[:, 0]
     symbolic_trace(nn.Dropout().eval(), part)
     assert error.__traceback__  # which holds what the run was made of

@@ -14,7 +14,7 @@ from torch.nn import functional
 from fxlab import TraceError, symbolic_trace
 from fxlab.tracing.bound_inputs import Argument
 from fxlab.tracing.report import REAL
-from fxlab.tracing.verification.distinct_values import other_data
+from fxlab.tracing.verification.eager import other_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 GIVEN = torch.tensor([2, 0, 1])

@@ -5,7 +5,7 @@ import sympy
 from sympy import And, Eq, Ne, Not, Or, Symbol
 from torch.utils._sympy import functions
 
-from fxlab.tracing.shapes.condition_text import condition_text
+from fxlab.tracing.shapes.symbolic_sizes import condition_text
 
 LENGTH, BATCH = (Symbol(name, integer=True, positive=True) for name in ("s0", "s1"))
 NAMES = {LENGTH: "length", BATCH: "batch"}

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from fxlab import symbolic_trace
-from fxlab.tracing.shapes.size_cache import padded_size
+from fxlab.tracing.shapes.asked_sizes import padded_size
 
 SIZE, OTHER = sympy.symbols("size other", positive=True, integer=True)
 INNER = FloorDiv(SIZE - 1, 2) + 1

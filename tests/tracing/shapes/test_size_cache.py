@@ -11,9 +11,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fxlab
 from fxlab import symbolic_trace
-from fxlab.tracing.recording import rungs
-from fxlab.tracing.shapes import size_cache
-from fxlab.tracing.shapes.size_cache import arithmetic_remembered
+from fxlab.tracing.recording import recorder
+from fxlab.tracing.shapes import asked_sizes
+from fxlab.tracing.shapes.asked_sizes import arithmetic_remembered
 
 
 class LearnsLate(nn.Module):
@@ -45,7 +45,7 @@ def model_and_inputs(request):
 def test_the_same_graph_is_recorded(model_and_inputs, monkeypatch):
     model, inputs = model_and_inputs
     remembered = symbolic_trace(model, inputs)
-    monkeypatch.setattr(rungs, "arithmetic_remembered", lambda sizes, work: nullcontext())
+    monkeypatch.setattr(recorder, "arithmetic_remembered", lambda sizes, work: nullcontext())
     computed = symbolic_trace(model, inputs)
     assert remembered.code == computed.code
     assert remembered.meta["trace"] == computed.meta["trace"]
@@ -73,7 +73,7 @@ def test_large_questions_count_as_costly_and_small_ones_do_not():
     height, width = sympy.symbols("h w", positive=True, integer=True)
     small = sympy.Eq(height * 3, width + 2)
     large = sympy.Eq(sum((height + step) * (width + step) for step in range(20)), 5)
-    work = size_cache.SizeWork()
+    work = asked_sizes.SizeWork()
     work.add_question(small)
     assert work.operations == 0
     work.add_question(large)

@@ -10,7 +10,7 @@ from agreement import assert_agree, outcome
 from torch import nn
 
 from fxlab import TraceWarning, symbolic_trace
-from fxlab.tracing.shapes import fake_inputs, size_cache
+from fxlab.tracing.shapes import asked_sizes, fake_inputs
 
 ARITHMETIC = {
     "floor": lambda n: math.floor(n / 3),
@@ -140,7 +140,7 @@ class Patches(nn.Module):
 
 @pytest.fixture
 def counted_soon(monkeypatch):
-    monkeypatch.setattr(size_cache, "LARGE_EXPRESSION", 1)
+    monkeypatch.setattr(asked_sizes, "LARGE_EXPRESSION", 1)
     monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 10**6)
 
 
@@ -180,7 +180,7 @@ def test_sizes_on_which_the_model_branches_are_followed(counted_soon):
 
 @pytest.fixture
 def soon_given_up(monkeypatch):
-    monkeypatch.setattr(size_cache, "LARGE_EXPRESSION", 1)
+    monkeypatch.setattr(asked_sizes, "LARGE_EXPRESSION", 1)
     monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 60)
     monkeypatch.setattr(fake_inputs, "OPERATIONS_PER_CALL", 0)
 

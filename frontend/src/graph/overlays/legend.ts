@@ -3,7 +3,7 @@
 import { fill, h } from "../../base/dom";
 import { markColour, markSign } from "../live_picture";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
-import type { Overlay, Overlays, Picture } from "../../base/protocol";
+import type { Overlays, Picture } from "../../base/protocol";
 import type { Arrangement, Pass } from "../../base/wire";
 import { capitalized } from "../../base/format";
 
@@ -34,16 +34,13 @@ export class Legend {
   );
   /** What the graph is coloured by. */
   readonly choice: HTMLSelectElement;
-  private wasOpenedByColours = false;
-  /** The name of the overlay that is shown. */
+  /** The name of the overlay that is shown, and what lines are drawn by: other colours open it, those of kinds close it. */
   private shown = "";
-  /** Colours that were chosen and have not come yet. */
-  private wanted: string | null = null;
-  private wantedLines: Arrangement["lines"] = "alike";
+  private lines: Arrangement["lines"] = "alike";
 
   /**
    * `choose` is called with the name of an overlay, `draw` with what lines are to be
-   * drawn by, and `changed` when it was opened or closed by a choice of colours.
+   * drawn by, and `changed` when it was opened or closed.
    */
   constructor(
     choose: (overlay: string) => void,
@@ -56,13 +53,9 @@ export class Legend {
       onchange: () => {
         const { choice, shown } = this;
         const { lines } = choice.selectedOptions[0]!.dataset;
-        if (lines) {
-          choice.value = shown;
-          this.wantedLines = lines as Arrangement["lines"];
-          return draw(this.wantedLines);
-        }
-        this.wanted = choice.value;
-        choose(choice.value);
+        if (!lines) return choose(choice.value);
+        choice.value = shown;
+        draw(lines as Arrangement["lines"]);
       },
     });
   }
@@ -73,26 +66,14 @@ export class Legend {
 
   setOpen(isOpen: boolean): void {
     this.element.hidden = !isOpen;
-    this.wasOpenedByColours = false;
-  }
-
-  /** Colours that were chosen are explained; the legend goes with them if it came with them. */
-  private openFor(isChosen: boolean, isPlain: boolean): void {
-    if (isChosen && !this.isOpen) {
-      this.setOpen(true);
-      this.wasOpenedByColours = true;
-    } else if (isPlain && this.wasOpenedByColours) this.setOpen(false);
-    else return;
     this.changed();
   }
 
   /** Shows what the graph, and its lines, can be coloured by. */
   offer({ offered, overlay }: Overlays, lines: Arrangement["lines"]): void {
-    const isPlain = !overlay && lines === "alike";
-    const areLinesWanted = lines !== "alike" && lines === this.wantedLines;
-    this.openFor((overlay !== null && overlay.name === this.wanted) || areLinesWanted, isPlain);
-    if (areLinesWanted) this.wantedLines = "alike";
-    this.shown = overlay?.name ?? "";
+    const shown = overlay?.name ?? "";
+    if (shown !== this.shown || lines !== this.lines) this.setOpen(shown !== "" || lines !== "alike");
+    [this.shown, this.lines] = [shown, lines];
     fill(this.choice, [
       h("option", { value: "" }, "Colour by kind"),
       offered.map(({ name, title }) => h("option", { value: name, selected: name === this.shown }, title)),
@@ -103,9 +84,8 @@ export class Legend {
   }
 
   /** Goes back to the overlay that is shown, if the one that was chosen did not come. */
-  choose(overlay: Overlay | null): void {
-    this.choice.value = overlay?.name ?? "";
-    this.wanted = null;
+  settle(): void {
+    this.choice.value = this.shown;
   }
 
   /** Explains pictures, and how they are painted. */
@@ -127,11 +107,14 @@ export class Legend {
           painted.every(({ boxes }) => boxes.size === 0),
         ),
       picture.lines && [h("li.fxi-legend-title", picture.lines.title), swatches(picture.lines.kinds)],
-      present.map(([name, text]) => h("li", h("span", { class: `fxi-swatch ${name}` }), text)),
+      present.map(([name, text]) => h("li.fxi-row", h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
         const style = `--mark: ${markColour(i, picture)}`;
-        return h("li", [h("span.fxi-number", { style }, markSign(i, picture)), capitalized(words(i))]);
+        return h("li.fxi-row", [
+          h("span.fxi-number", { style }, markSign(i, picture)),
+          capitalized(words(i)),
+        ]);
       }),
     ]);
   }
@@ -143,7 +126,7 @@ export class Legend {
     if (ends)
       return [
         heading,
-        h("li.fxi-scale", [
+        h("li.fxi-scale.fxi-row", [
           h("span", ends[0]),
           h("span.fxi-scale-bar", { role: "img", "aria-label": "to" }),
           h("span", ends[1]),
@@ -157,7 +140,7 @@ function swatches(kinds: string[]): HTMLElement[] {
   return kinds
     .slice(0, NUMBER_OF_KINDS)
     .map((kind, i) =>
-      h("li", [
+      h("li.fxi-row", [
         h("span", { class: `fxi-swatch fxi-kind-${i}` }),
         i === NUMBER_OF_KINDS - 1 && kinds.length > NUMBER_OF_KINDS ? "others" : kind,
       ]),

@@ -35,7 +35,11 @@ export class PassErrors {
         hides === 0
           ? h("pre.fxi-frames", { tabindex: 0 }, text)
           : h("details.fxi-hidden-frames", [
-              h("summary.fxi-muted", icon("chevron"), `${counted(hides, "frame")} of fxlab, torch or Python`),
+              h(
+                "summary.fxi-small.fxi-muted",
+                icon("chevron"),
+                `${counted(hides, "frame")} of fxlab, torch or Python`,
+              ),
               h("pre.fxi-frames", { tabindex: 0 }, text),
             ]),
       ),

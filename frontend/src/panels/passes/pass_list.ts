@@ -17,13 +17,14 @@ import {
 } from "../../base/dom";
 import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
+import type { ToSession } from "../../base/protocol";
 import { markColour } from "../../graph/live_picture";
 import { PassErrors } from "./pass_error";
-import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
-import type { Offer, Pass, Passes } from "../../base/wire";
+import type { Pass, Passes } from "../../base/wire";
 
-export interface PassActions extends OfferActions {
+export interface PassActions {
+  send(message: ToSession): void;
   choose(signature: string | null): void;
   limit(signature: string, node: string, again: boolean): void;
   /** Goes to a node, of the stage with a number where one is given. */
@@ -45,7 +46,6 @@ export class PassList {
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
-  private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
   private readonly errors: PassErrors;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
@@ -65,20 +65,17 @@ export class PassList {
     this.undo = iconButton("undo", "Undo", () => actions.send({ type: "undo" }));
     this.redo = iconButton("redo", "Redo", () => actions.send({ type: "redo" }));
     this.reset = iconButton("reset", "Switch all passes off", () => actions.send({ type: "reset" }));
-    this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.drawn = beforePaint(rove(this.list, OF_CARDS, ".fxi-card-name"));
-    this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
+    this.element = h("section.fxi-panel.fxi-grow.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
       h("header.fxi-panel-head.fxi-strip", [
         h("h2", "Passes"),
-        h("span.fxi-space"),
-        this.offers.button,
+        h("span.fxi-grow"),
         this.undo,
         this.redo,
         this.reset,
       ]),
-      this.offers.element,
       this.list,
       this.made,
     ]);
@@ -102,13 +99,8 @@ export class PassList {
     this.chosen = chosen;
     this.showMade();
     this.render();
-    if (added) this.offers.close();
     const changed = (failed ?? added)?.signature ?? (isOther ? chosen : null);
     if (changed) this.bringIntoView(changed);
-  }
-
-  showOffers(offers: Offer[]): void {
-    this.offers.show(offers);
   }
 
   setChosen(signature: string | null): void {
@@ -148,7 +140,7 @@ export class PassList {
     const isIdle = (place: number): boolean => this.idle.has(passes[place]!.key) && !passes[place]!.on;
     const [folded, shown] = [places.filter(isIdle), places.filter((place) => !isIdle(place))];
     fill(this.list, [
-      passes.length === 0 && h("p.fxi-empty", "This session offers no passes."),
+      passes.length === 0 && h("p.fxi-muted", "This session offers no passes."),
       passes.length > 0 && h("h3.fxi-cards-head", { "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
@@ -238,7 +230,7 @@ export class PassList {
         },
       },
       h("div.fxi-card-head", [
-        this.grip(pass, place, places),
+        h("span.fxi-number", { "aria-hidden": "true" }, pass.stage ?? "–"),
         h(
           "button.fxi-card-name.fxi-grow",
           {
@@ -267,7 +259,7 @@ export class PassList {
           },
         }),
       ]),
-      pass.description && h("p.fxi-card-text", pass.description),
+      pass.description && h("p.fxi-card-text.fxi-muted", pass.description),
       pass.arguments.length > 0 &&
         h("div.fxi-arguments.fxi-wrap", [
           pass.arguments.map(({ name, value }) =>
@@ -283,31 +275,6 @@ export class PassList {
     );
   }
 
-  /** Returns what moves a pass to another place by arrow keys; it has the number of the pass's stage. */
-  private grip(pass: Pass, place: number, places: number[]): HTMLElement {
-    const number = pass.stage ?? "–";
-    // With what is seen on it, by which people call it who speak to their computer.
-    const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
-    if (this.state.fixed) return h("span.fxi-number", { "aria-hidden": "true" }, number);
-    return h(
-      "button.fxi-number.fxi-grip",
-      {
-        "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
-        title: "Press ↑ and ↓ to apply it earlier or later",
-        "data-focus": `grip-${pass.key}`,
-        disabled: this.busy,
-        onkeydown: (event: KeyboardEvent) => {
-          const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-          if (step === undefined) return;
-          event.preventDefault();
-          event.stopPropagation();
-          this.moveBy(pass, place, places, step);
-        },
-      },
-      number,
-    );
-  }
-
   /** Moves a pass to another of the places it can be moved to: past those that are not among them. */
   private moveBy(pass: Pass, place: number, places: number[], steps: number): void {
     const to = places[places.indexOf(place) + steps];
@@ -318,10 +285,10 @@ export class PassList {
   /** Returns what can be done with the chosen card besides switching it. */
   private tools(pass: Pass, place: number, places: number[]): HTMLElement {
     const { signature } = pass;
-    const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement =>
+    // One that leads nowhere keeps the focus.
+    const tool = (name: IconName, label: string, isEnd: boolean, action: () => void): HTMLElement =>
       iconButton(name, label, action, "", {
-        "data-focus": `${name}-${pass.key}`,
-        disabled: disabled || this.busy,
+        ...{ "data-focus": `${name}-${pass.key}`, "aria-disabled": isEnd, disabled: this.busy },
       });
     return h("div.fxi-card-tools", { role: "group", "aria-label": `Place of ${pass.name}` }, [
       pass.steps > 0 && this.stepButton(pass),

@@ -2,8 +2,7 @@
 
 import { type Attributes, foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
 import { capitalized, grouped } from "../../base/format";
-import { shortNames } from "../../base/names";
-import { elidedList } from "../elided_list";
+import { elidedList, shortNames } from "../../base/names";
 import type { Pass, Reason } from "../../base/wire";
 
 const ENDS = { first: 6, last: 2 };
@@ -30,7 +29,7 @@ export class PassSummaries {
 
   /** What a closed card says in one line, and an open one in full. */
   of(pass: Pass, how: Standing, isOpen: boolean): HTMLElement {
-    if (pass.note) return h("p.fxi-card-note", { title: pass.note }, pass.note);
+    if (pass.note) return h("p.fxi-card-note.fxi-muted", { title: pass.note }, pass.note);
     const done = isOpen ? capitalized(pass.changes) : inShort(pass.changes);
     const changes = pass.on ? h("span.fxi-matched", { title: pass.changes }, done) : null;
     const mayDiffer = pass.preserves
@@ -42,7 +41,7 @@ export class PassSummaries {
         : pass.matched === null
           ? "Lists its changes once it is on"
           : "No candidates in this graph";
-      return h("p.fxi-card-note.fxi-counts", mayDiffer, changes ?? h("span", words));
+      return h("p.fxi-card-note.fxi-counts.fxi-muted", mayDiffer, changes ?? h("span", words));
     }
     const words = h("span.fxi-counts", [
       mayDiffer,

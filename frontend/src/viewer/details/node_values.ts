@@ -1,7 +1,8 @@
 /** The values of the selected node: computed by the kernel when somebody asks, or written into a report. */
 
+import { NO_VALUES, type Axes, type ShownValues } from "../../base/protocol";
+import { lastOf } from "../../base/dom";
 import { objectWith } from "../../base/read_message";
-import { NO_VALUES, type Axes, type ShownValues } from "../../base/values";
 import type { Kernel } from "../kernels/kernel";
 import type { NodeValue, ValuePart } from "../../base/wire";
 
@@ -12,6 +13,13 @@ export interface Place {
   before: number | null;
 }
 
+/** A part of a tensor. */
+interface Wish extends Axes {
+  place: Place;
+  inputs: string;
+  tensor: number;
+}
+
 const CANCELLED = "Cancelled.";
 const NO_ANSWER = "The kernel did not answer.";
 
@@ -20,9 +28,7 @@ export class NodeValues {
   private shown = NO_VALUES;
   /** The name of the inputs, which stays while the session does. */
   private inputs = "";
-  /** What was asked for while another part was on its way; only the last counts. */
-  private wanted: { tensor: number; axes: Axes } | null = null;
-  private isAsking = false;
+  private readonly ask = lastOf((wish: Wish) => this.read(wish));
 
   constructor(
     private readonly kernel: Kernel,
@@ -39,7 +45,6 @@ export class NodeValues {
   select(place: Place | null): void {
     if (place && this.place && isSame(place, this.place)) return;
     this.place = place;
-    this.wanted = null;
     if (!place) return this.set(NO_VALUES);
     if (!this.kernel.isFixed) return this.set({ ...NO_VALUES, state: "none" });
     const { values } = this.kernel;
@@ -54,7 +59,6 @@ export class NodeValues {
     const { place } = this;
     if (!place || this.kernel.isFixed || this.shown.state === "pending") return;
     this.inputs = inputs;
-    this.wanted = null;
     const asked = this.kernel.ask({ type: "value", ...place, inputs });
     this.set({ ...NO_VALUES, state: "pending" });
     const answer = await asked.then(
@@ -89,23 +93,16 @@ export class NodeValues {
       if (part) this.set({ ...shown, part });
       return;
     }
-    this.wanted = { tensor, axes };
-    if (this.isAsking) return;
-    this.isAsking = true;
-    try {
-      while (this.wanted) await this.ask();
-    } finally {
-      this.isAsking = false;
-    }
+    const { inputs } = this;
+    return this.ask({ place, inputs, tensor, ...axes });
   }
 
-  private async ask(): Promise<void> {
-    const { place, wanted, inputs } = this;
-    this.wanted = null;
-    if (!place || !wanted) return;
-    const { tensor, axes } = wanted;
-    const { value } = await this.kernel.ask({ type: "value-part", ...place, inputs, tensor, ...axes });
-    if (place !== this.place || inputs !== this.inputs || this.shown.state !== "ready") return;
+  private async read({ place, ...wish }: Wish): Promise<void> {
+    const isOver = (): boolean =>
+      place !== this.place || wish.inputs !== this.inputs || this.shown.state !== "ready";
+    if (isOver()) return;
+    const { value } = await this.kernel.ask({ type: "value-part", ...place, ...wish });
+    if (isOver()) return;
     const { part, text } = partOf(value);
     this.set({ ...this.shown, text, part: part ?? this.shown.part });
   }

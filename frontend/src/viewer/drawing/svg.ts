@@ -92,12 +92,7 @@ function read(graphviz: string): Layout {
 type Attributes = Record<string, string | number>;
 
 /** Words on a line are read on paper, and in the page's own colour. */
-const HALO = {
-  "paint-order": "stroke",
-  stroke: "#ffffff",
-  "stroke-width": 4,
-  "stroke-linejoin": "round",
-};
+const HALO = { "paint-order": "stroke", stroke: "#ffffff", "stroke-width": 4, "stroke-linejoin": "round" };
 
 class Writer {
   constructor(
@@ -193,12 +188,7 @@ class Writer {
     const title = `${boxes.get(edge.source)?.look.title[0]} → ${boxes.get(edge.target)?.look.title[0]}`;
     const parts = [
       element("title", {}, escaped([title, edge.label, kept && `${kept} kept`].filter(Boolean).join(" · "))),
-      element("path", {
-        d: line,
-        fill: "none",
-        stroke,
-        "stroke-width": n(thickness),
-      }),
+      element("path", { d: line, fill: "none", stroke, "stroke-width": n(thickness) }),
       arrow && element("polygon", { points: arrow, fill: stroke, stroke: "none" }),
       words && this.words(words, line, isSaved ? -thickness / 2 - 6 : 0),
     ];

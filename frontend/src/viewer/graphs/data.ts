@@ -46,6 +46,11 @@ export interface Facts {
   args: string;
 }
 
+const LISTS = [
+  ...(["frames", "extras", "trees", "leaves"] as const),
+  ...(["overlays", "pairs", "codes", "codeDifferences"] as const),
+];
+
 /** All that has arrived. */
 export class Data {
   readonly frames: SourceFrame[] = [];
@@ -76,15 +81,8 @@ export class Data {
   add(part: DataPart): void {
     append(this.texts, part.texts);
     append(this.rows, part.facts);
-    append(this.frames, part.frames);
-    append(this.extras, part.extras);
-    append(this.trees, part.trees);
-    append(this.leaves, part.leaves);
-    append(this.overlays, part.overlays);
-    append(this.pairs, part.pairs);
     append(this.codeLines, part.codeLines);
-    append(this.codes, part.codes);
-    append(this.codeDifferences, part.codeDifferences);
+    for (const name of LISTS) append<unknown>(this[name], part[name]);
     for (const look of part.looks as WrittenLook[])
       this.looks.push("like" in look ? { ...this.looks[look.like]!, ...look } : look);
     for (const graph of part.graphs)

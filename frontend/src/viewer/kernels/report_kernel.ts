@@ -1,14 +1,14 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
 import { PANELS_AT_FIRST } from "../../base/protocol";
-import { objectWith } from "../../base/read_message";
 import { inRow } from "../../base/stages";
 import { Data } from "../graphs/data";
 import type { Answer, Kept, Kernel, KernelState } from "./kernel";
 import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "../view_link";
 import type { Asked, PanelState, ViewState, WrittenReport, WrittenValues } from "../../base/wire";
 
-const PANELS = "fxlab.panels";
+/** How the panels stand, in all graphs of a report. */
+let panels = PANELS_AT_FIRST;
 
 export class ReportKernel implements Kernel {
   readonly isFixed = true;
@@ -31,7 +31,7 @@ export class ReportKernel implements Kernel {
       overlays: [],
       view: VIEW_AT_FIRST,
       height: 0,
-      panels: panelsOfBrowser(),
+      panels,
     };
     const { row: shown, ...looked } = inRow(row);
     const atFirst = { ...VIEW_AT_FIRST, ...(shown.length > 1 ? looked : {}), overlay: colours };
@@ -56,11 +56,11 @@ export class ReportKernel implements Kernel {
     this.closed.abort();
   }
 
-  /** The view is kept in the address, how the panels stand in the browser. */
+  /** The view is kept in the address. */
   keep<K extends Kept>(name: K, value: KernelState[K]): void {
     this.state[name] = value;
+    if (name === "panels") panels = value as PanelState;
     try {
-      if (name === "panels") localStorage.setItem(PANELS, JSON.stringify(value));
       if (name === "view" && !this.closed.signal.aborted) this.keepInAddress(value as ViewState);
     } catch {
       // Where a browser keeps nothing, the report is read as well.
@@ -105,21 +105,5 @@ export class ReportKernel implements Kernel {
       };
       return null;
     }
-  }
-}
-
-/** Returns how somebody has arranged the panels of a report before, in this browser. */
-function panelsOfBrowser(): PanelState {
-  try {
-    const kept = objectWith(JSON.parse(localStorage.getItem(PANELS) ?? "{}")) ?? {};
-    const isRight = (name: keyof PanelState, value: unknown): boolean =>
-      typeof PANELS_AT_FIRST[name] === "string"
-        ? ["auto", "open", "folded"].includes(value as string)
-        : typeof value === "number" && value >= 0 && value < 10_000;
-    const known = Object.keys(PANELS_AT_FIRST) as (keyof PanelState)[];
-    const right = known.filter((name) => isRight(name, kept[name]));
-    return { ...PANELS_AT_FIRST, ...Object.fromEntries(right.map((name) => [name, kept[name]])) };
-  } catch {
-    return PANELS_AT_FIRST;
   }
 }

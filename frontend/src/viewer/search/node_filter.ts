@@ -36,8 +36,8 @@ export class NodeFilter {
   }
 
   /** Says what is lit up, and how much of it is in each visible box. */
-  state(panes: Panes): NodesFound | Record<string, never> {
-    if (!this.query) return {};
+  state(panes: Panes): NodesFound | null {
+    if (!this.query) return null;
     const found = this.found(panes);
     const message = found.every((side) => side.message) ? found[0]!.message : "";
     return {

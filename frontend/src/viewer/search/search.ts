@@ -96,12 +96,7 @@ export class Search {
       };
     } catch (error) {
       if (!(error instanceof QueryError)) throw error;
-      return {
-        results: [],
-        total: 0,
-        nodes: 0,
-        message: error.message.slice(0, LONGEST_MESSAGE),
-      };
+      return { results: [], total: 0, nodes: 0, message: error.message.slice(0, LONGEST_MESSAGE) };
     }
   }
 

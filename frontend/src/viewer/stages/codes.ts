@@ -1,6 +1,6 @@
 /** The generated Python of stages, read from what `fxlab/view_model/graph_data/facts.py` writes, while somebody looks at it. */
 
-import type { Code, CodeLine } from "../../base/protocol";
+import { type Code, type CodeLine, NO_CODE } from "../../base/protocol";
 import type { Data } from "../graphs/data";
 import type { StagesKnown, WrittenCode } from "../../base/wire";
 import type { Kernel } from "../kernels/kernel";
@@ -12,15 +12,6 @@ interface Shown {
   before: number | null;
   preview: object | null;
 }
-
-export const NO_CODE: Code = {
-  state: "none",
-  text: "",
-  after: [],
-  before: null,
-  runs: [],
-  isLinked: true,
-};
 
 /** Returns the code of what is shown; null if it has not arrived. */
 export function codeOf(data: Data, stages: StagesKnown, { stage, before, preview }: Shown): Code | null {

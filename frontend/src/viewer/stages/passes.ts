@@ -40,7 +40,7 @@ export class Candidates {
   constructor(private readonly kernel: Kernel) {}
 
   /** Asks until nothing is missing, and calls back after each answer; returns whether anything was asked. */
-  async fetch(arrived: () => Promise<void>): Promise<boolean> {
+  async fetch(arrived: () => Promise<unknown>): Promise<boolean> {
     const { kernel } = this;
     const areMissing = (): boolean => kernel.state.passes.passes.some(({ isLooking }) => isLooking);
     if (this.isAsking || kernel.isFixed || !areMissing()) return false;

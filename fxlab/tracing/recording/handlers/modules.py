@@ -1,10 +1,11 @@
-"""The handler of modules: leaves and modules kept whole are one node, others are gone into."""
+"""The handler of modules and of parts kept whole: these and leaves are one node, others are gone into."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -12,12 +13,14 @@ from torch import nn
 from fxlab.base.exchanged import patched_functions
 from fxlab.models.running.autocast import autocast_state
 from fxlab.tracing.findings import Found
-from fxlab.tracing.recording.handlers.opaque_parts import call_part
+from fxlab.tracing.model_code.attributes import attribute_of
+from fxlab.tracing.model_code.running_calls import Part, is_method
+from fxlab.tracing.recording.handlers.operators import with_uncounted
+from fxlab.tracing.recording.opaque_calls import CannotBeWholeError, MethodOf, method_of
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.kernels.recurrent_modules import is_recurrent_on_fakes, recurrent_results
-from fxlab.tracing.shapes.kernels.transformer_modules import transformer_result
+from fxlab.tracing.shapes.fake_kernels import is_recurrent_on_fakes, recurrent_results, transformer_result
 from fxlab.tracing.shapes.uncounted_lists import all_read
 
 
@@ -121,3 +124,101 @@ def _run_leaf(run: RecordingState, call: _ModuleCall) -> Any:
 def hooks_of(module: nn.Module) -> tuple[int, ...]:
     """Return the numbers of the hooks that a call of a module runs."""
     return *module._forward_pre_hooks, *module._forward_hooks
+
+
+@contextmanager
+def functions_seen(run: RecordingState) -> Iterator[None]:
+    """Intercept calls of functions that become one node."""
+    copied_settings: dict[int, Any] = {}
+
+    def call(
+        function: FunctionType, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not run.is_seen() or run.recording.bodies:
+            return original(*args, **kwargs)
+        if not is_method(function):
+            return call_part(run, function, original, Call("call_function", function, args, kwargs))
+        module, *others = args
+        method = _Method(run, function, module, method_of(module, function.__name__, copied_settings))
+        with run.mode_reads.standing_for(module):
+            call = Call("call_function", method.target, tuple(others), kwargs)
+            return call_part(run, function, method, call, module, method.node)
+
+    if run.whole is None:
+        yield
+        return
+    with run.whole.calls_seen(call):
+        yield
+
+
+@dataclass
+class _Method:
+    """A method that stays whole, and the attributes of its module that it is found to use."""
+
+    run: RecordingState
+    part: FunctionType
+    module: nn.Module
+    target: MethodOf
+    used: set[str] = field(default_factory=set)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, with the whole state of the module."""
+        state = {name: value for kind in self.target.state for name, value in vars(self.module)[kind].items()}
+        return self.target.called(state, self.used, *args, **kwargs)
+
+    def node(self, call: Call) -> Call:
+        """Return the call for the node, with the method's used attributes as arguments."""
+        if not self.used:
+            return call
+        assert self.run.whole is not None
+        # A module that is a part of another stays whole itself: that is one node, with a name of the model's.
+        is_outermost = self.module in (self.run.model, attribute_of(self.run.model, "base_model"))
+        if not is_outermost or not self.run.whole.reasons[self.part].hides_modules:
+            raise CannotBeWholeError(self.part, f"it uses {', '.join(sorted(self.used))}")
+        if self._leaves_nothing():
+            raise CannotBeWholeError(self.part, "nothing else would be left of the model")
+        target = self.target.using(self.used)
+        state = {name: self._node_of(getattr(self.module, name)) for name in target.uses}
+        return Call(call.op, target, (state, *call.args), call.kwargs)
+
+    def _leaves_nothing(self) -> bool:
+        """Tell whether no more is left to see of a model, or of all but its head, with other parts whole."""
+        whole = () if self.run.whole is None else self.run.whole.reasons.keys()
+        computing = (item for item in self.module.named_children() if any(True for _ in item[1].parameters()))
+        return all(name in self.used or type(child) in whole for name, child in computing)
+
+    def _node_of(self, value: Any) -> Any:
+        return self.run.recording.module_node(value) if isinstance(value, nn.Module) else value
+
+
+def call_part(
+    run: RecordingState,
+    part: Part,
+    function: Callable[..., Any],
+    call: Call,
+    module: nn.Module | None = None,
+    node: Callable[[Call], Call] | None = None,
+) -> Any:
+    """Record a call of a part that stays whole, and make the graph check its result.
+
+    ``part``: the part, as the run knows it. ``function``: runs it. ``module``: the module that it is, or
+    whose method it is. ``node``: returns the call for the node once the part has run.
+    """
+    assert run.whole is not None
+    try:
+        run.recording.argument((call.args, dict(call.kwargs)))
+    except TraceError as error:
+        raise CannotBeWholeError(part, str(error)) from error
+    known = frozenset(run.recording.symbols)
+    with run.unseen():
+        result, written = run.whole.run(part, function, call.args, call.kwargs, module)
+        call = call if node is None else node(call)
+        # Batch norm writes without counting a new version, and no schema tells of a person's own function.
+        may_write = not isinstance(call.target, MethodOf) or bool(call.target.uses)
+        result = with_uncounted(run, run.recorded(call, result, written, may_write))
+        run.conditions.hold_result(part.__name__, result, known)
+    reason = run.whole.reasons[part]
+    is_module = isinstance(part, type)
+    what = f"{run.recording.scopes[-1][0]} ({part.__name__})" if is_module else part.__name__
+    run.recording.findings.append(Found.KEPT_WHOLE(what, reason.where, reason=reason.what))
+    return result

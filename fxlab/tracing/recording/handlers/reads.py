@@ -1,16 +1,23 @@
-"""The handler of calls by which Python takes numbers out of tensors."""
+"""The handler of calls by which Python takes numbers out of tensors or puts them in, or asks for memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from fxlab.operators.python_functions import DATA
+import numpy as np
+import torch
+
+from fxlab.base.exchanged import instead, patched_functions
+from fxlab.operators.python_functions import ADDRESSES, DATA
 from fxlab.operators.tensor_reads import NUMBER_OF
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
-from fxlab.tracing.recording.run import RecordingState
+from fxlab.tracing.recording.run import PASSED_ON, RecordingState, TorchCall
+from fxlab.tracing.recording.torch_calls import Call, is_part_of_sparse
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
 from fxlab.values.nested import map_tensors
@@ -89,3 +96,124 @@ def refuse_backward(run: RecordingState, call: TorchCall) -> Any:
 def note_address(run: RecordingState) -> None:
     """Note that an address is read."""
     run.recording.note(Found.ADDRESS_READ, "data_ptr")
+
+
+_STORAGES = frozenset({"storage", "untyped_storage", "_typed_storage"})
+_COMPARED = ("_is_alias_of", "_overlaps", "_storage_address", "_storage_id")
+"""Functions of ``torch._C`` that tell which tensors lie in one storage, and that modes do not see."""
+
+
+class StoragesComparedError(BaseException):
+    """The model asks which tensors share a storage, while fake ones of one shape do.
+
+    Not an ``Exception``, after which a model may go on.
+    """
+
+
+def refuse_memory(run: RecordingState, call: TorchCall) -> Any:
+    """Refuse to go to the memory of a fake tensor, which has none, and to the parts of a sparse one."""
+    if not isinstance(call.args[0] if call.args else None, FakeTensor):
+        return PASSED_ON
+    if call.name in ADDRESSES:
+        raise Obstacle.MEMORY_READ(called=call.name)
+    if is_part_of_sparse(call.name, call.args):
+        raise Obstacle.SPARSE_PARTS_READ(called=call.name)
+    return PASSED_ON
+
+
+@contextmanager
+def addresses_of_storages_seen(run: RecordingState) -> Iterator[None]:
+    """Refuse to tell where the storage of a fake tensor begins, and note where a real one does."""
+    # Python calls it on this class, which inherits it.
+    inherited: Callable[..., int] = super(torch.UntypedStorage, torch.UntypedStorage).data_ptr
+
+    def address(storage: torch.UntypedStorage) -> int:
+        if run.is_seen():
+            if storage.device.type == "meta" and run.real is None:
+                raise Obstacle.ADDRESS_READ()
+            note_address(run)
+        return inherited(storage)
+
+    with patched_functions(torch.UntypedStorage, {"data_ptr": instead(address)}):
+        yield
+
+
+def require_own_storages(run: RecordingState, call: TorchCall) -> Any:
+    """End the run if a model asks for the storage of a fake tensor that may be that of others."""
+    if call.name in _STORAGES and call.is_told:
+        _require_own(call.args)
+    return PASSED_ON
+
+
+@contextmanager
+def storages_seen(run: RecordingState) -> Iterator[None]:
+    """Require the same of comparisons of tensors, which torch hides from modes."""
+
+    def compared(original: Any, *tensors: Any) -> Any:
+        if run.is_seen():
+            _require_own(tensors)
+        return original(*tensors)
+
+    known = [name for name in _COMPARED if name in vars(torch._C)]
+    with patched_functions(torch._C, dict.fromkeys(known, lambda original: partial(compared, original))):
+        yield
+
+
+def _require_own(tensors: Any) -> None:
+    for tensor in tensors:
+        if isinstance(tensor, FakeTensor):
+            mode = tensor.fake_mode
+            if isinstance(mode, FakeMode) and mode.shares_storages and (mode.of_shape or mode.has_shared):
+                raise StoragesComparedError
+
+
+_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+def allow_numbers(run: RecordingState, call: TorchCall) -> Any:
+    """Record a tensor that torch makes of Python numbers as a constant, and make the call."""
+    if call.func is torch.ops.aten.lift_fresh.default:
+        run.made.allow(call.args)
+    return PASSED_ON
+
+
+def copy_array(run: RecordingState, call: TorchCall) -> Any:
+    """Make a tensor of an array of numpy, which no recorded call can have given."""
+    if call.func not in _OF_NUMPY or not isinstance(call.args[0], np.ndarray):
+        return PASSED_ON
+    with run.unseen(), unset_fake_temporarily():
+        constant = run.recording.constant_node(call.func(*call.args, **call.kwargs).clone())
+    result = call.func(*call.args, **call.kwargs)
+    return run.recorded(Call("call_method", "clone", (constant,), {}), result, False)
+
+
+@contextmanager
+def arrays_seen(run: RecordingState) -> Iterator[None]:
+    """Let ``torch.from_numpy`` be seen, which torch hides from modes."""
+
+    def from_array(from_numpy: Callable[..., Any], ndarray: Any) -> Any:
+        return torch.as_tensor(ndarray) if isinstance(ndarray, np.ndarray) else from_numpy(ndarray)
+
+    with patched_functions(torch, {"from_numpy": lambda from_numpy: partial(from_array, from_numpy)}):
+        yield
+
+
+@contextmanager
+def constructors_seen(run: RecordingState) -> Iterator[None]:
+    """Record tensors that classes make, as in ``torch.LongTensor([0, 2])``: only operators show them."""
+
+    def hear(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+        if func is torch.ops.aten.lift_fresh.default and run.is_seen():
+            with run.unseen(), unset_fake_temporarily():
+                constant = run.recording.constant_node(args[0].clone())
+            return run.recorded(Call("call_method", "clone", (constant,), {}), result, False)
+        if func is torch.ops.aten.empty.memory_format and run.is_seen():
+            options = {"dtype": result.dtype, "device": result.device}
+            return run.recorded(Call("call_function", torch.empty, args[:1], options), result, False)
+        return result
+
+    run.fakes.mode.hear = hear
+    try:
+        yield
+    finally:
+        run.fakes.mode.hear = None

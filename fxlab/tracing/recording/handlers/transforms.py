@@ -1,4 +1,4 @@
-"""The handler of calls that torch hides from modes: autograd's functions, ``vmap``, FlexAttention."""
+"""The handler of what torch hides from modes: autograd's functions, ``vmap``, regions with gradients."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
+from torch.fx import Node
 from torch.utils.checkpoint import CheckpointFunction
 
-from fxlab.base.exchanged import Make, instead, patched_functions
-from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.exchanged import Make, exchanged_code, instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.bodies import RecordedBody
-from fxlab.tracing.recording.derivatives import (
+from fxlab.tracing.recording.bodies import (
     DERIVATIVES,
     JVP,
     LINEAR,
     LINEARIZE,
     Applied,
     DerivativeBody,
+    FlexAttention,
     Given,
+    RecordedBody,
     VmapBody,
+    arguments_of,
+    indexed_by_tensors,
 )
-from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by_tensors
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.report import TraceError
@@ -308,3 +310,45 @@ def flex_attention_seen(run: RecordingState) -> Iterator[None]:
 
 def _called(arguments: Sequence[Any], function: Callable[..., Any]) -> Any:
     return function(*arguments)
+
+
+_is_on = torch.is_grad_enabled  # another stands under this name while a model is recorded
+
+
+@contextmanager
+def gradients_turned_on_seen(run: RecordingState) -> Iterator[None]:
+    """Turn gradients on in the graph where the model does, and restore the mode after that.
+
+    A graph is recorded with gradients on, and may run without them. Regions without gradients need no such
+    nodes, since their results are detached.
+    """
+    inside: list[tuple[Any, Node | None]] = []
+
+    def entered(enter: Callable[..., Any], region: Any) -> None:
+        enter(region)
+        if run.is_seen() and getattr(region, "mode", True):
+            before = None if inside else _recorded(run, _is_on)
+            inside.append((region, before))
+            if before is not None:
+                _recorded(run, torch.set_grad_enabled, True)
+
+    def left(leave: Callable[..., Any], region: Any, *error: Any) -> None:
+        leave(region, *error)
+        if inside and inside[-1][0] is region:
+            _, before = inside.pop()
+            if before is not None:
+                _recorded(run, torch.set_grad_enabled, before)
+
+    makes: dict[str, Make] = {
+        "__enter__": lambda enter: partial(entered, enter),
+        "__exit__": lambda leave: partial(left, leave),
+    }
+    with patched_functions(torch.enable_grad, makes), patched_functions(torch.set_grad_enabled, makes):
+        yield
+
+
+def _recorded(run: RecordingState, function: Callable[..., Any], *args: Any) -> Node:
+    run.conditions.hold_decisions()
+    with run.unseen():
+        run.recording.add(Call("call_function", function, args, {}), None, False, impure=True)
+    return run.recording.latest

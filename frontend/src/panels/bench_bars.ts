@@ -1,12 +1,14 @@
-/** The rewrites of a pass one by one: each with its lines before and after, to be kept or excluded. */
+/** What is looked at closely above the graph: the rewrites of a pass one by one, or a place at which a pass does not apply. */
 
-import { type Child, fill, focusedIn, h, iconButton, textButton } from "../../base/dom";
-import { grouped } from "../../base/format";
-import type { Pass, ShownRewrite } from "../../base/wire";
+import { type Child, fill, focusedIn, h, iconButton, lastOf, textButton } from "../base/dom";
+import { capitalized, grouped } from "../base/format";
+import { ROLE_WORDS } from "../graph/highlights";
+import type { Pass, Role, ShownNearMiss, ShownRewrite } from "../base/wire";
 
 export interface RewriteActions {
-  /** Asks for a rewrite, which `show` is called with. */
-  ask(signature: string, number: number): void;
+  /** Returns a rewrite; null if that has failed. */
+  ask(signature: string, number: number): Promise<ShownRewrite | null>;
+  light(rewrite: ShownRewrite): void;
   exclude(signature: string, node: string, again: boolean): void;
   applyUpTo(signature: string, count: number): void;
   close(): void;
@@ -24,15 +26,14 @@ export class RewriteBar {
     role: "group",
     "aria-label": "Lines",
   });
-  readonly element = h("section.fxi-bench", { "aria-label": "Rewrites", hidden: true }, [
+  readonly element = h("section.fxi-bench.fxi-grow.fxi-column", { "aria-label": "Rewrites", hidden: true }, [
     h("div.fxi-bench-head.fxi-row.fxi-wrap", this.ways, this.words, this.buttons),
     this.lines,
   ]);
   private pass: Pass | null = null;
   private shown: ShownRewrite | null = null;
-  /** The number that was asked for and is not there yet; what is chosen meanwhile is asked for afterwards. */
-  private asked = 0;
   private wanted = 1;
+  private readonly ask = lastOf((number: number) => this.show(number));
   private busy = false;
 
   constructor(private readonly actions: RewriteActions) {}
@@ -44,7 +45,6 @@ export class RewriteBar {
   open(pass: Pass): void {
     if (pass.key !== this.pass?.key) this.shown = null;
     this.pass = pass;
-    this.asked = 0;
     this.choose(this.shown?.number ?? 1);
   }
 
@@ -56,9 +56,7 @@ export class RewriteBar {
     if (!now || now.steps === 0) return this.close();
     const isOther = now.signature !== pass.signature || now.stage !== pass.stage || now.steps !== pass.steps;
     this.pass = now;
-    if (!isOther) return;
-    this.asked = 0;
-    this.choose(this.wanted);
+    if (isOther) this.choose(this.wanted);
   }
 
   close(): void {
@@ -66,18 +64,18 @@ export class RewriteBar {
     this.element.hidden = true;
   }
 
-  /** Shows what was asked for; null if that has failed. */
-  show(rewrite: ShownRewrite | null): void {
-    const { asked, wanted, pass } = this;
-    this.asked = 0;
-    if (!pass) return;
+  private async show(number: number): Promise<void> {
+    const signature = this.pass?.signature;
+    const rewrite = signature === undefined ? null : await this.actions.ask(signature, number);
+    const { pass } = this;
+    if (!pass || signature !== pass.signature || number !== this.wanted) return;
     if (!rewrite) return this.shown ? undefined : this.actions.close();
-    if (wanted !== asked && wanted !== rewrite.number) return this.choose(wanted);
     this.shown = rewrite;
     this.wanted = rewrite.number;
     this.element.hidden = false;
     this.ways.hidden = rewrite.total === 1;
     this.render(pass, rewrite);
+    this.actions.light(rewrite);
   }
 
   setBusy(busy: boolean): void {
@@ -94,9 +92,7 @@ export class RewriteBar {
 
   private choose(number: number): void {
     this.wanted = number;
-    if (this.asked || !this.pass) return;
-    this.asked = number;
-    this.actions.ask(this.pass.signature, number);
+    void this.ask(number);
   }
 
   private render(pass: Pass, { number, total, node, isExcluded, ...rewrite }: ShownRewrite): void {
@@ -145,4 +141,56 @@ function lines(title: string, sign: string, all: string[], more: string[] = []):
     h("h3", title),
     all.length + more.length > 0 ? [...signed, ...rest] : "nothing",
   ]);
+}
+
+export interface NearMissActions {
+  showCode(node: string): void;
+  close(): void;
+}
+
+const LEGEND: Role[] = ["fits", "passed", "misfit"];
+
+export class NearMissBar {
+  private readonly words = h("p", { role: "status" });
+  private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
+  private readonly body = h("div");
+  readonly element = h("section.fxi-bench.fxi-grow.fxi-column", { "aria-label": "Near miss", hidden: true }, [
+    h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.buttons),
+    this.body,
+  ]);
+  private pass: Pass | null = null;
+
+  constructor(private readonly actions: NearMissActions) {}
+
+  get isOpen(): boolean {
+    return this.pass !== null;
+  }
+
+  /** Shows what does not fit at a node. */
+  show(pass: Pass, miss: ShownNearMiss): void {
+    this.pass = pass;
+    this.element.hidden = false;
+    fill(this.words, h("strong", pass.name), `: ${miss.words}`);
+    fill(this.buttons, [
+      textButton("Show in code", "Show the line of the graph", () => this.actions.showCode(miss.node)),
+      iconButton("close", "Close", () => this.actions.close(), "Esc"),
+    ]);
+    const roles = new Set(Object.values(miss.roles));
+    fill(this.body, [
+      h("ul.fxi-roles.fxi-small.fxi-row.fxi-wrap", { "aria-label": "Legend" }, [
+        LEGEND.filter((role) => roles.has(role)).map((role) =>
+          h(
+            "li.fxi-row",
+            h("span", { class: `fxi-role-sample fxi-role-${role}` }),
+            capitalized(ROLE_WORDS[role]),
+          ),
+        ),
+      ]),
+    ]);
+  }
+
+  close(): void {
+    this.pass = null;
+    this.element.hidden = true;
+  }
 }

@@ -6,27 +6,34 @@ the numbers of one run. Kept whole, it is called by the graph as it is, and hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+import copy
+import inspect
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import starmap
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import torch
 from torch import nn
 from torch.fx.node import has_side_effect
 
-from fxlab.base.exchanged_code import exchanged_code
+from fxlab.base.exchanged import exchanged_code
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.base.torch_private import pytree
-from fxlab.tracing.model_code.running_calls import Part, Reason
-from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
+from fxlab.tracing.messages import first_line, place_of
+from fxlab.tracing.model_code.attributes import attribute_of
+from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
+from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import call_on_data, data_in_place, data_of, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of, unknown_size
 from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread, items_of
 from fxlab.tracing.torch_private import no_python_dispatcher, unset_fake_temporarily
+from fxlab.values.containers import is_a
 from fxlab.values.nested import REFUSAL, Path, tensors_inside
 from fxlab.values.tensors import is_floating
 
@@ -256,3 +263,185 @@ def _is_as_expected(result: Any, expected: Any) -> bool:
         is_any = shape is not None and len(shape) == len(expected)
         return is_any and all(e is ... or n == e for n, e in zip(shape or (), expected, strict=True))
     return type(result) is int if expected is ... else result is None
+
+
+_PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
+_KINDS = ("_parameters", "_buffers", "_modules")
+
+
+class NeedsModuleError(Exception):
+    """A method reads or writes more of its module than it has here."""
+
+
+@dataclass(frozen=True, eq=False)
+class MethodOf:
+    """The target of a node that calls a method, such as one that numbers the positions of a text with images.
+
+    ``cls``: the class of the module; an empty one is made for each call. ``name``: the method. ``settings``:
+    those attributes of the module that are plain values or a configuration. ``withheld``: the names of its
+    other attributes. A method that asks for one raises :class:`NeedsModuleError`. ``state``: the names of its
+    parameters, buffers and modules, by the attribute of a module that holds them. ``uses``: those among them
+    that the method uses, if any: a mapping with these is its first argument.
+    """
+
+    cls: type[nn.Module]
+    name: str
+    settings: Mapping[str, Any]
+    withheld: Collection[str]
+    state: Mapping[str, tuple[str, ...]]
+    uses: Collection[str] = ()
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method."""
+        given: Mapping[str, Any] = {}
+        if self.uses:
+            given, *args = args  # type: ignore[assignment]
+        return self.called(given, set(), *args, **kwargs)
+
+    def called(self, given: Mapping[str, Any], used: set[str], *args: Any, **kwargs: Any) -> Any:
+        """Call the method of a module with this state, and add the names of the state that it uses."""
+        module = self.cls.__new__(self.cls)
+        nn.Module.__init__(module)
+        state = {kind: _State(self.state[kind], given, used, self.withheld) for kind in _KINDS}
+        attributes = vars(module)
+        attributes.update(state, **self.settings)
+        before = dict(attributes)
+        result = getattr(module, self.name)(*args, **kwargs)
+        written = [name for name, value in attributes.items() if before.get(name, _State) is not value]
+        if written:
+            raise NeedsModuleError(f"it writes {', '.join(written)}")
+        return result
+
+    def using(self, used: Collection[str]) -> MethodOf:
+        """Return the same target for a method that uses so much of its module."""
+        return replace(self, uses=tuple(n for kind in _KINDS for n in self.state[kind] if n in used))
+
+
+def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
+    """Return a target that calls a method of a module, with its settings as they are now.
+
+    ``copies``: the memo of :func:`copy.deepcopy`, shared with other targets, so that a configuration is
+    copied once.
+    """
+    attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
+    settings = {key: value for key, value in attributes.items() if _is_setting(value)}
+    withheld = frozenset(attributes.keys() - settings.keys())
+    state = {kind: tuple(vars(module)[kind]) for kind in _KINDS}
+    return MethodOf(type(module), name, copy.deepcopy(settings, copies), withheld, state)
+
+
+class _State(MutableMapping[str, Any]):
+    """Parameters, buffers or modules of a module; asking for one not given is an error no default hides.
+
+    ``names``: the names that the module has. ``given``: the values present here, by name. ``used``: collects
+    the names that are read. ``withheld``: the other names of the module.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], given: Mapping[str, Any], used: set[str], withheld: Collection[str]
+    ) -> None:
+        self._names, self._given, self._used, self._withheld = names, given, used, withheld
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._withheld or (name in self._names and name not in self._given):
+            raise NeedsModuleError(f"it uses {name}")
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        self._used.add(name)
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        # One by one: a module that looks for its dtype goes no further than to its first parameter.
+        for name in self._names:
+            self[name]
+            yield name
+
+    def __len__(self) -> int:
+        return len(list(self))
+
+    def __setitem__(self, name: str, value: Any) -> NoReturn:
+        raise NeedsModuleError(f"it writes {name}")
+
+    __delitem__ = __setitem__  # type: ignore[assignment]
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, list | tuple | set):
+        return all(map(_is_setting, value))
+    if isinstance(value, dict):
+        return all(map(_is_setting, value.values()))
+    is_configuration = inspect.getattr_static(type(value), "to_dict", None) is not None
+    return is_a(value, *_PLAIN) or (is_configuration and not is_a(value, nn.Module))
+
+
+_MOST_RUNS = 12
+
+
+class _HasReasons(Protocol):
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why it is specialised."""
+
+
+_Trace = TypeVar("_Trace", bound=_HasReasons)
+
+
+def with_parts_whole(
+    model: nn.Module,
+    trace: Callable[[Mapping[Part, Reason], int], _Trace],
+    failure: Exception | None,
+    reasons: list[Reason],
+) -> _Trace:
+    """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded.
+
+    ``trace``: traces it with some parts whole, and sizes of at most so many operations. ``failure``: the
+    error of the run before, which names the first parts. ``reasons``: the reasons why its graph is
+    specialised, if it has raised nothing.
+    """
+    parts: dict[Part, Reason] = {}
+    # Nothing would be left of a model of which all but the head is one node.
+    base = attribute_of(model, "base_model")
+    impossible: set[Part] = {type(model)}
+    if isinstance(base, nn.Module):
+        impossible.add(type(base))
+    result: _Trace | None = None
+    has_other = failure is None  # one that can be read more easily, and holds for as many images
+    most_operations = FEW_OPERATIONS if isinstance(failure, SizeError) else MOST_OPERATIONS
+    for _ in range(_MOST_RUNS):
+        if failure is not None:
+            running, what = parts_raising(failure), f"raises {first_line(failure)}"
+            reasons = [Reason(running, what, place_of(failure), hides_modules=True)]
+        chosen: dict[Part, Reason] = {}
+        for reason in reasons:
+            part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
+            reason = replace(reason, hides_modules=reason.hides_modules or not has_other)
+            if part is not None:
+                is_stronger = reason.hides_modules and part in chosen and not chosen[part].hides_modules
+                chosen[part] = reason if is_stronger else chosen.get(part, reason)
+            elif failure is not None:
+                raise failure
+            elif reason.is_number and result is not None and (has_other or not reason.is_count):
+                raise Obstacle.DECIDED_OUTSIDE(reason=reason.what)
+        if result is not None and not chosen:
+            return result
+        parts |= chosen
+        if not parts:
+            raise Obstacle.NO_PART()
+        result = failure = None
+        try:
+            result = trace(dict(parts), most_operations)
+            reasons = result.reasons
+        except CannotBeWholeError as error:
+            impossible.add(error.part)
+            reasons = [parts.pop(error.part)]
+        except Exception as error:  # the model's own code runs here, and may raise anything
+            failure = error
+    raise Obstacle.TOO_MANY_PARTS(runs=_MOST_RUNS)

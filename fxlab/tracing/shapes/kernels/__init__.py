@@ -1,1 +1,0 @@
-"""Calls on fake tensors whose results are made here, and not by torch."""
