@@ -171,7 +171,7 @@ def run_eagerly(graph_module, example_inputs, **known):
     return make_boxed_func(graph_module.forward)
 
 
-def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monkeypatch):
+def test_backward_graphs_that_are_compiled_late_are_not_shown(monkeypatch):
     def without_setting(place):
         module = importlib.import_module(place)
         is_it = place == "torch._functorch.config"
@@ -184,16 +184,11 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     def run(*models):
         with fxlab.compiler.record_compile() as record:
             sum(torch.compile(model, backend=backend)(x) for model in models).sum().backward()
-        assert record.remarks[0].startswith("Backward graphs are seen only if they run in the block")
+        assert record.remarks[0].startswith("Backward graphs are not seen")
         assert all(session.verdict().agrees for session in record.sessions.values())
         return record.remarks[1:], [name for name in record.sessions if "backward" in name]
 
-    remarks, backward = run(lambda x: torch.tanh(layer(x)), lambda x: torch.sigmoid(x) * 2)
-    assert (remarks, backward) == ((), ["graph 1, backward", "graph 2, backward"])
-    # Of which of two that are alike it is cannot be told.
-    remarks, backward = run(lambda x: torch.sigmoid(x) * 2, lambda x: torch.sigmoid(x) * 3)
-    assert remarks[0] == "A backward graph was compiled late, and it is not known of which graph."
-    assert backward == []
+    assert run(lambda x: torch.tanh(layer(x)), lambda x: torch.sigmoid(x) * 2)[1] == []
 
 
 @pytest.mark.often(3)

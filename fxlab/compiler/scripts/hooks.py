@@ -45,7 +45,7 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
         patches.around(cached, around.cached_whole, lost)
         patches.around("torch._inductor.codecache:FxGraphCache.load_with_key", around.cached_graph, lost)
         hear_story(patches, story, listener.of_other_thread)
-        lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
+        lost = "Backward graphs are not seen, as they are compiled when they run"
         patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
         try:
             yield remarks
