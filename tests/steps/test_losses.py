@@ -14,6 +14,7 @@ def labels():
     return drawn
 
 
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
 def test_a_mean_that_autograd_computes_in_another_way_while_it_is_recorded_is_refused():
     torch.manual_seed(0)
     loss = nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.rand(10))
