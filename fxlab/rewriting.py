@@ -4,7 +4,7 @@
 """
 
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.graphs.transformed_nodes import transformed_nodes
+from fxlab.graphs.nodes import transformed_nodes
 from fxlab.operators import operator_called, operator_of
 from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view

@@ -15,10 +15,9 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
-from fxlab.models.parallel.placements import known_placement
-from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.parallel.ranks import is_in_fake_group, known_placement
 from fxlab.models.running.running import Inputs
-from fxlab.models.state.module_tensors import tensors_of
+from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
 from fxlab.validation.cost.traced_flops import TracedFlops

@@ -16,7 +16,7 @@ from fxlab.base.results import Judged
 from fxlab.base.units import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.parallel.placements import layout_of, local_part
+from fxlab.models.parallel.ranks import layout_of, local_part
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
 from fxlab.models.running.step_record import GuardError, StepInput, StepRecord, step_record

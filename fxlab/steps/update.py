@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from fxlab.base.checks import type_error
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.interrupts import InterruptsHeld
-from fxlab.models.parallel.placements import local_part
+from fxlab.models.parallel.ranks import local_part
 from fxlab.models.running.step_record import IN_PLACE
 from fxlab.models.state.tensor_state import python_noted
 from fxlab.operators import casts, filled_with, operator_for, operator_of

@@ -18,7 +18,7 @@ from fxlab.models.running.step_record import StepInput
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
-from fxlab.tracing.model_code.attributes import refuse_torch_script
+from fxlab.tracing.model_code.given_model import refuse_torch_script
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.torch_private import FakeTensor
 

@@ -21,7 +21,7 @@ from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story
-from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.generated_code import protect
 
 OF_AUTOGRAD = ("activation_memory_budget",)
 """Options of AOTAutograd: the share of activations that is kept for the backward pass."""

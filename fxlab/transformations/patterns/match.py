@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.models.graph_modules.value_on_inputs import value_on_inputs
+from fxlab.models.running.running import value_on_inputs
 from fxlab.operators.node_info import attribute_at, known_result, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import why_not_the_same, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts

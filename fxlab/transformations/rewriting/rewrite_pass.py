@@ -19,7 +19,7 @@ from fxlab.base.garbage import without_collecting
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.models.graph_modules.graph_module import check_lints, ensure_picklable
-from fxlab.models.graph_modules.modes import Mode, RequireApart, RequireModes, first_computing
+from fxlab.models.graph_modules.own_modules import Mode, RequireApart, RequireModes, first_computing
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.candidate_filter import Limit, node_names

@@ -10,7 +10,7 @@ import torch
 
 from fxlab.base.first_use import pd
 from fxlab.base.units import listed
-from fxlab.models.graph_modules.safe_code import is_written_otherwise
+from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.parallel.ranks import ranks_together
 from fxlab.models.running.call_record import ALIASED_LATER
 from fxlab.models.running.device_errors import states_of_generators

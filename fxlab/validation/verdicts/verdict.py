@@ -17,12 +17,12 @@ from fxlab.base.checks import check_is, require_bool
 from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, SessionLike, checked_session, compared_models, inputs_or_examples
 from fxlab.graphs.changes_made import changes_made
-from fxlab.graphs.reordering import reordering
+from fxlab.graphs.node_difference import reordering
 from fxlab.models.parallel.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.running.running import Inputs
-from fxlab.models.state.module_tensors import tensors_of
 from fxlab.models.state.settings import NumericSettings
+from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.compare_outputs import Counterparts
