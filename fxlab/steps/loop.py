@@ -177,7 +177,7 @@ class StepLoop:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler looks whether there was a step
 
     def _replace(self, meaning: StepInput, value: torch.Tensor) -> None:
-        """Write a value that is sparse, and so shares no memory with the input, or has another size."""
+        """Write a value that has another size or layout than the input."""
         model, optimizer = self._record.model, self._record.optimizer
         if meaning.kind == "state" and optimizer is not None:
             key = meaning.target.removesuffix(f" of {meaning.owner}")

@@ -19,8 +19,11 @@ from fxlab.operators.node_info import known_result, known_shape
 from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.operators.results import FILLED
 from fxlab.transformations.analysis.node_shape import are_same_sizes, is_cast
-from fxlab.transformations.calls.arguments import (
+from fxlab.transformations.calls.indexing import IndexReading
+from fxlab.transformations.calls.term import (
     RENAMED,
+    Reading,
+    Term,
     Weight,
     call_arguments,
     flat,
@@ -28,8 +31,6 @@ from fxlab.transformations.calls.arguments import (
     is_number,
     without_defaults,
 )
-from fxlab.transformations.calls.indexing import IndexReading
-from fxlab.transformations.calls.term import Reading, Term
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(

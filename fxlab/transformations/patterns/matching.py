@@ -8,8 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason
-from fxlab.transformations.calls.arguments import Weight, from_start, is_number
-from fxlab.transformations.calls.term import Term
+from fxlab.transformations.calls.term import Term, Weight, from_start, is_number
 from fxlab.transformations.patterns.binding import ALSO_CALLED, SumMatching
 from fxlab.transformations.patterns.captured import (
     CallInPlaceOfModule,

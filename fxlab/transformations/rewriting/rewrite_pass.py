@@ -24,9 +24,8 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.candidate_filter import Limit, node_names
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.journaled import JournaledTransformation, undo
 from fxlab.transformations.journal.node_state import NodeState
-from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import add_mark
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.signature import code_of
