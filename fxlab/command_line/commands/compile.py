@@ -198,7 +198,7 @@ def _written(
         notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
     kinds = record.story()["kind"]
     if len(kinds := kinds[kinds != "compile"]):
-        told = ", ".join(counted(number, kind) for kind, number in kinds.value_counts().items())
+        told = ", ".join(counted(number, str(kind)) for kind, number in kinds.value_counts().items())
         notes.append(f"Dynamo's story has {told}: record.story() lists them.")
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
