@@ -20,15 +20,12 @@ from fxlab.models.state.model_state import python_generators, state_kept
 from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing.bound_inputs import Argument, inputs_of, mapped_tensors
-from fxlab.tracing.findings import Found
-from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.caches import caches_bypassed
-from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.given_model import LeafModules
 from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
-from fxlab.tracing.model_code.source_lines import is_asked_by_torch
+from fxlab.tracing.model_code.running_code import is_asked_by_torch
 from fxlab.tracing.model_code.surroundings import Surroundings
-from fxlab.tracing.model_code.threads import OneThread
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.unseen_work import OneThread, TensorsMade
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.modules import functions_seen, hooks_of, modules_seen
@@ -75,7 +72,7 @@ from fxlab.tracing.recording.run import (
     TorchCall,
     TraceStrategy,
 )
-from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
+from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, Found, Obstacle, TraceError
 from fxlab.tracing.shapes.asked_sizes import arithmetic_remembered
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
