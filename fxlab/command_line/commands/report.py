@@ -1,4 +1,4 @@
-"""``fxlab trace``, ``report`` and ``check``: a model's graph; a model with passes, judged and written as a page."""
+"""The commands about one model: its graph, or what passes make of it, judged and written as a page."""
 
 from __future__ import annotations
 
