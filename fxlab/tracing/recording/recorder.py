@@ -14,6 +14,7 @@ from torch import nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
+from fxlab.base.garbage import without_collecting
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.models.running.running import generators_kept, given_arguments, seed_generators
 from fxlab.models.state.model_state import python_generators, state_kept
@@ -156,7 +157,9 @@ def _on_fake_tensors(
         when_entered(enable_python_dispatcher),
         fakes_hidden() if rung.hides_fakes else nullcontext(),
     )
-    entered = _random_numbers_of_checks(), *kept, *computing
+    # Fake tensors take no memory that has to be found soon.
+    collecting = nullcontext() if rung.with_data else without_collecting()
+    entered = collecting, _random_numbers_of_checks(), *kept, *computing
     with RestoringStack(made):
         with (
             state_kept(model, values=False),  # the twin shares what cannot be copied
