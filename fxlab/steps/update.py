@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.base.checks import type_error
 from fxlab.base.exchanged import patched_functions
+from fxlab.base.interrupts import InterruptsHeld
 from fxlab.models.parallel.placements import local_part
 from fxlab.models.running.step_record import IN_PLACE
 from fxlab.models.state.tensor_state import python_noted
@@ -398,7 +399,9 @@ class _UpdateCalls(TorchFunctionMode):
                     "make the gradient dense (sparse=False)."
                 )
         last = next(iter(reversed(self._graph.nodes)))
-        result = func(*args, **(kwargs or {}))
+        # An interrupt that comes while code in C asks Python about a symbolic number may end the process.
+        with InterruptsHeld():
+            result = func(*args, **(kwargs or {}))
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i"):
             for node in itertools.takewhile(lambda node: node is not last, reversed(self._graph.nodes)):
                 node.meta[IN_PLACE] = True
