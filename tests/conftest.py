@@ -123,6 +123,14 @@ def pytest_runtest_setup():
         pytest.skip("The time of `make quick` is over: left to `make test`.")
 
 
+@pytest.fixture
+def young():
+    """Put aside the objects from before a test, so that looking for its garbage takes no second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def pytest_unconfigure():
     """Look for no garbage any more: pytest and Python would four times, among millions of objects."""
     gc.freeze()

@@ -12,9 +12,9 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Result
 from fxlab.base.units import counted
 from fxlab.graphs.graph_diff import changes_by_name
-from fxlab.graphs.reordering import moved_nodes
+from fxlab.graphs.node_difference import moved_nodes
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.graph_modules.modes import Requirement
+from fxlab.models.graph_modules.own_modules import Requirement
 from fxlab.operators.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal

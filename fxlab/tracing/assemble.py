@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.models.graph_modules.containers import Container
-from fxlab.models.graph_modules.free_paths import free_paths
+from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.graph_modules.safe_code import protect
-from fxlab.tracing.model_code.attributes import attribute_of
+from fxlab.models.graph_modules.names import free_paths
+from fxlab.models.graph_modules.own_modules import Container
+from fxlab.tracing.model_code.given_model import attribute_of
 
 
 def assemble(

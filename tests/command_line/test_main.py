@@ -10,8 +10,8 @@ import time
 import pytest
 
 import fxlab as package
+from fxlab.command_line.answer import ExitCode
 from fxlab.command_line.commands import report, trace
-from fxlab.command_line.exit_code import ExitCode
 from fxlab.command_line.main import command_parser
 
 pytestmark = pytest.mark.slow

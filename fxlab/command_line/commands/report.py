@@ -6,11 +6,16 @@ import argparse
 import warnings
 from typing import Any
 
-from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.judged import judged, of_graphs, pass_table
+from fxlab.command_line.answer import Answer, CommandError, ExitCode, ends_with
 from fxlab.command_line.model_source import loaded
-from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
+from fxlab.command_line.passed_session import (
+    chosen_passes,
+    judged,
+    of_graphs,
+    pass_table,
+    session_with_passes,
+    traced,
+)
 from fxlab.session import Session, TransformationError, load_session
 from fxlab.transformations import Transformation
 

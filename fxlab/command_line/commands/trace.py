@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import ExitCode, ends_with
+from fxlab.command_line.answer import Answer, ExitCode, ends_with
 from fxlab.command_line.model_source import loaded
 from fxlab.command_line.passed_session import traced
 

@@ -6,7 +6,6 @@ the same places with words, since cells have fixed sizes.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
@@ -16,14 +15,21 @@ from fxlab.drawing.rendering.labels import (
     box_label,
     cluster_label,
     column_label,
-    heading_label,
     legend_label,
     room_label,
 )
-from fxlab.drawing.rendering.lines import ALIKE, STYLES, LineStyles, values_text
-from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
-from fxlab.drawing.rendering.palette import (
+from fxlab.drawing.rendering.paint import (
+    ALIKE,
+    STYLES,
+    Legend,
+    LineStyles,
+    Painting,
+    paint,
+    values_text,
+)
+from fxlab.drawing.rendering.theme import (
     EDGE,
+    FONT,
     INK,
     LANE,
     SOFT_INK,
@@ -31,8 +37,8 @@ from fxlab.drawing.rendering.palette import (
     box_colours,
     cluster_colours,
     painted_colours,
+    printable,
 )
-from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays.overlay import Overlay
 
@@ -70,7 +76,6 @@ class Arrangement:
 _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
-_SIDES = {"labelloc": "t", "labeljust": "c", "style": "rounded", "color": "transparent", "margin": "18"}
 _PARTS = {"color": "transparent", "margin": "0"}
 _SEVERAL = {"penwidth": "1.8"}
 _MAIN = {"weight": "6"}
@@ -100,40 +105,6 @@ def to_dot(
     return write_dot(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of several views in a drawing."""
-
-    name: str
-    """The heading."""
-    view: View
-    marks: Marks
-
-
-def side_by_side(
-    sides: Sequence[Side], overlays: Sequence[Overlay] = (), arrangement: Arrangement = PLAIN
-) -> str:
-    """Write views from left to right as one graph; ids of boxes begin with the number of their side."""
-    views = [side.view for side in sides]
-    paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
-    # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
-    styles = LineStyles(views, arrangement.lines)
-    lines = [*_head(arrangement, paintings[0].legend if paintings else None, styles.legend)]
-    ranked = any(view.hierarchy.columns for view in views)
-    lines += _arranged(*views)
-    place = 0
-    for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
-        boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
-        words = _Words(side.view, boxes, painting, styles, arrangement.shapes, f"side-{number}-")
-        look = f"label={heading_label(side.name)} {_listed(_SIDES)}"
-        lines += [*_rows(side.view, words, look, place), *_edges(side.view, words)]
-        place += len(side.view.parts)
-        if ranked and number:
-            ends = [f'"side-{at}-{views[at].boxes[0].id}"' for at in (number - 1, number)]
-            lines.append(_level(*ends))
-    return "\n".join([*lines, "}"])
-
-
 def signatures_of(marks: Marks) -> tuple[str, ...]:
     """Return the signatures in the order in which they first appear."""
     return tuple(dict.fromkeys(s for signatures in marks.values() for s in sorted(signatures)))
@@ -143,9 +114,9 @@ def write_dot(
     view: View, boxes: Mapping[str, Box], painting: Painting | None = None, arrangement: Arrangement = PLAIN
 ) -> str:
     """Write a view whose boxes are made already."""
-    styles = LineStyles([view], arrangement.lines)
+    styles = LineStyles(view, arrangement.lines)
     head = _head(arrangement, painting.legend if painting else None, styles.legend)
-    words = _Words(view, boxes, painting, styles, arrangement.shapes)
+    words = _Words(boxes, painting, styles, arrangement.shapes)
     return "\n".join([*head, *_lines(view, words), "}"])
 
 
@@ -176,20 +147,16 @@ def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
 
-def _arranged(*views: View) -> Sequence[str]:
+def _arranged(view: View) -> Sequence[str]:
     """Return the line that puts columns in a row, or lets those of a step have boxes at the same height."""
-    columns = sum(len(view.parts) for view in views)
     # Packed graphs have no columns of steps, so those are laid out together.
-    if any(view.hierarchy.columns for view in views):
+    if view.hierarchy.columns:
         return ['graph [newrank="true"]']
-    in_a_row = columns if len(views) > 1 else MOST_IN_A_ROW
-    return [f'graph [pack="40" packmode="array_tu{in_a_row}"]'] if columns > 1 else []
+    return [f'graph [pack="40" packmode="array_tu{MOST_IN_A_ROW}"]'] if len(view.parts) > 1 else []
 
 
 class _Sizes:
     """Writes the looks of boxes and lines in an outline."""
-
-    prefix = ""
 
     def __init__(self, boxes: Mapping[str, Box]) -> None:
         self.boxes = boxes
@@ -212,21 +179,19 @@ class _Sizes:
 
 
 class _Words(_Sizes):
-    """Writes the looks of boxes and lines with words and colours; ids begin with a prefix."""
+    """Writes the looks of boxes and lines with words and colours."""
 
     def __init__(
         self,
-        view: View,
         boxes: Mapping[str, Box],
         painting: Painting | None,
         styles: LineStyles,
         has_shapes: bool,
-        prefix: str = "",
     ) -> None:
         self._painted: Mapping[str, Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
-        self._view, self._styles, self._has_shapes, self.prefix = view, styles, has_shapes, prefix
+        self._styles, self._has_shapes = styles, has_shapes
 
     def closed(self, box: Box) -> str:
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
@@ -241,7 +206,7 @@ class _Words(_Sizes):
 
     def line(self, edge: VisibleEdge) -> str:
         words = printable(values_text(edge)) if self._has_shapes else ""
-        look = self._styles.look(self._view, edge)
+        look = self._styles.look(edge)
         drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
         written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
         if look.kept is None:
@@ -257,22 +222,16 @@ def _quoted(words: str) -> str:
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:
-    """Yield the lines of boxes and edges of a lone view."""
+    """Yield the lines of boxes and edges; boxes of each column are laid out alone, and put in a row."""
     yield from _arranged(view)
-    if len(view.parts) > 1:
-        yield from _rows(view, looks, _listed(_PARTS), 0)
-    else:
-        yield from _boxes(view, looks, 0)
-    yield from _edges(view, looks)
-
-
-def _rows(view: View, looks: _Sizes, look: str, place: int) -> Iterator[str]:
-    """Yield the lines of boxes; those of each column are laid out alone, and put in a row from a place on."""
-    for part in range(len(view.parts)):
-        yield f'subgraph "cluster_{looks.prefix}part-{part}" {{'
-        yield f'graph [{look} sortv="{place + part + 1}"]'
+    for part in range(len(view.parts)) if len(view.parts) > 1 else ():
+        yield f'subgraph "cluster_part-{part}" {{'
+        yield f'graph [{_listed(_PARTS)} sortv="{part + 1}"]'
         yield from _boxes(view, looks, part)
         yield "}"
+    if len(view.parts) <= 1:
+        yield from _boxes(view, looks, 0)
+    yield from _edges(view, looks)
 
 
 def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
@@ -282,7 +241,7 @@ def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
         return
     for number, words in enumerate(HEADINGS):
         if column := hierarchy.column(number):
-            name = f"{looks.prefix}column-{number}"
+            name = f"column-{number}"
             yield f'subgraph "cluster_{name}" {{'
             yield f'graph [id="{name}" {_listed(_COLUMNS)} {looks.heading(words)}]'
             yield from _lines_of(column, view, looks, 0, part)
@@ -292,9 +251,9 @@ def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
 
 def _edges(view: View, looks: _Sizes) -> Iterator[str]:
     for left, right in view.level if view.hierarchy.columns else ():
-        yield _level(f'"{looks.prefix}{left.id}"', f'"{looks.prefix}{right.id}"')
+        yield _level(f'"{left.id}"', f'"{right.id}"')
     for upper, lower in view.above if view.hierarchy.columns else view.lonely:
-        yield f'"{looks.prefix}{upper.id}" -> "{looks.prefix}{lower.id}" [style="invis"]'
+        yield f'"{upper.id}" -> "{lower.id}" [style="invis"]'
     for edge in view.edges:
         source, target = view.column_of(edge.source), view.column_of(edge.target)
         if source == target or target == BELOW:
@@ -313,7 +272,7 @@ def _level(left: str, right: str) -> str:
 
 
 def _line_of(view: View, edge: VisibleEdge, looks: _Sizes, attributes: Mapping[str, str]) -> str:
-    source, target = looks.prefix + edge.source.id, looks.prefix + edge.target.id
+    source, target = edge.source.id, edge.target.id
     ends = (target, source) if "dir" in attributes else (source, target)
     written = _listed({"id": f"edge-{source}-{target}", **attributes})
     return f'"{ends[0]}" -> "{ends[1]}" [{written}{looks.line(edge)}]'
@@ -325,12 +284,10 @@ def _lines_of(
     for child in children:
         if isinstance(child, Leaf) or not view.is_cluster(child):
             if view.part_of[child.id] == part:
-                name = looks.prefix + child.id
-                yield f'"{name}" [id="{name}" {looks.closed(looks.boxes[child.id])}]'
+                yield f'"{child.id}" [id="{child.id}" {looks.closed(looks.boxes[child.id])}]'
         elif piece := view.pieces(child).get(part):
-            name = looks.prefix + piece
-            yield f'subgraph "cluster_{name}" {{'
-            yield f'graph [id="{name}" {looks.opened(looks.boxes[piece], depth)}]'
+            yield f'subgraph "cluster_{piece}" {{'
+            yield f'graph [id="{piece}" {looks.opened(looks.boxes[piece], depth)}]'
             yield from _lines_of(child.children, view, looks, depth + 1, part)
             yield "}"
 

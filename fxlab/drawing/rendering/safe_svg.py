@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
 from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, write_dot
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.lines import values_text
-from fxlab.drawing.rendering.paint import paint
-from fxlab.drawing.rendering.typography import FONT, has_known_width, printable, text_width
+from fxlab.drawing.rendering.paint import paint, values_text
+from fxlab.drawing.rendering.theme import FONT, has_known_width, printable, text_width
 from fxlab.drawing.view import View
 from fxlab.overlays.overlay import Overlay
 

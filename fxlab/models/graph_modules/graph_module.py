@@ -27,7 +27,7 @@ from torch.fx import graph_module as graph_module_of_torch
 
 from fxlab.base.garbage import without_collecting
 from fxlab.base.torch_private import without_tensors
-from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.generated_code import protect
 from fxlab.values.nested import REFUSAL
 from fxlab.values.tensors import same_bits
 

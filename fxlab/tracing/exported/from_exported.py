@@ -9,10 +9,10 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.base.torch_private import pytree
-from fxlab.models.graph_modules.containers import close_containers
+from fxlab.models.graph_modules.generated_code import SafeCodeGen, protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.graph_modules.naming import give_naming, new_naming
-from fxlab.models.graph_modules.safe_code import SafeCodeGen, protect
+from fxlab.models.graph_modules.names import give_naming, new_naming
+from fxlab.models.graph_modules.own_modules import close_containers
 from fxlab.operators.node_info import model_path
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, TraceReport

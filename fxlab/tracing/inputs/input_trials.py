@@ -15,8 +15,8 @@ from fxlab.models.running.device_errors import device_errors_raised
 from fxlab.models.state.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.messages import torch_logs_silent
-from fxlab.tracing.model_code.attributes import has_data
 from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.given_model import has_data
 from fxlab.tracing.model_code.surroundings import run_alone
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import fake_twin

@@ -10,9 +10,9 @@ import sympy
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.graph_modules.modes import Mode, RequireModes, first_computing, put_requirement
+from fxlab.models.graph_modules.own_modules import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
-from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.report import Finding, Found
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, condition_text, expression_of
 from fxlab.values.nested import REFUSAL, RequireParts, part_of, tensors_inside
 

@@ -10,9 +10,7 @@ import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.bound_inputs import Size, name_of_size
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Finding, Found, Obstacle, TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import holds
 from fxlab.tracing.slices import Outcomes

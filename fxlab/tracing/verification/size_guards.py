@@ -11,9 +11,8 @@ import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.bound_inputs import Size, name_of_size, resized
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.guards import Conditions
+from fxlab.tracing.report import Finding, Found, Obstacle
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import condition_text, excludes_one_only, holds
 from fxlab.tracing.verification.compare_with_eager import larger_batch, sizes_at, small_sizes

@@ -159,6 +159,7 @@ def has_code(graph_module):
     return inspect.isfunction(vars(type(graph_module))["forward"])
 
 
+@pytest.mark.usefixtures("young")
 def test_code_that_is_made_late_is_forgotten_with_its_module(traced):
     ensure_picklable(traced)
     sources = torch.fx.graph_module._loader.eval_cache

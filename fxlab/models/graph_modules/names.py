@@ -1,14 +1,15 @@
-"""Paths in a graph module that its own attributes, such as ``graph``, do not hide."""
+"""Names in a graph module: free paths for its parts, and the naming that its copies share."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
+from uuid import uuid4
 
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.generated_code import protect
 
 
 def free_paths(paths: Iterable[str]) -> dict[str, str]:
@@ -58,3 +59,27 @@ def graph_module_of(held: Mapping[str, Any], graph: Graph, class_name: str) -> G
             node.target = path
     root = {paths[path]: value for path, value in held.items() if path in paths}
     return GraphModule(root, protect(graph), class_name)
+
+
+_KEY = "fxlab.names"
+
+
+def new_naming() -> str:
+    """Return a naming that no other graph has."""
+    return uuid4().hex
+
+
+def give_naming(graph_module: GraphModule, naming: str) -> None:
+    """Note the naming of a graph's nodes; its copies and pickles have it as well."""
+    graph_module.meta[_KEY] = naming
+
+
+def share_naming(graph_module: GraphModule, other: GraphModule) -> None:
+    """Give a graph the naming of another."""
+    other.meta[_KEY] = graph_module.meta[_KEY]
+
+
+def have_one_naming(first: GraphModule, second: GraphModule) -> bool | None:
+    """Tell whether two graphs have the same naming; ``None`` if one of them has none."""
+    ours, theirs = (module.meta.get(_KEY) for module in (first, second))
+    return None if ours is None or theirs is None else ours == theirs

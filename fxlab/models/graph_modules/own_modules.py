@@ -1,15 +1,44 @@
-"""Run-time checks of a graph: of the modes of modules, and of inputs that share memory."""
+"""Modules that fxlab puts into graph modules: empty holders of others, and checks of modes and inputs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.graph_modules.free_paths import unused_name
+from fxlab.models.graph_modules.names import unused_name
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import storage_of
+
+
+class Container(nn.Module):
+    """A module whose ``forward`` became nodes of the graph; it refuses hooks, which would never run."""
+
+    def _refuse_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(
+            "The graph does not call this module, so a hook would never run: what its forward does is nodes "
+            "of the graph. Register it before the model is traced, or on a module that the graph calls; "
+            "leaf_modules of fxlab.symbolic_trace keeps a module whole."
+        )
+
+    register_forward_hook = _refuse_hook
+    register_forward_pre_hook = _refuse_hook
+    register_backward_hook = _refuse_hook
+    register_full_backward_hook = _refuse_hook
+    register_full_backward_pre_hook = _refuse_hook
+
+
+def is_container(module: nn.Module) -> bool:
+    """Tell whether a module has no ``forward``: one of fxlab's, or a bare one of torch's."""
+    return type(module) in (nn.Module, Container)
+
+
+def close_containers(module: nn.Module) -> None:
+    """Make the bare modules in an unshared module refuse hooks."""
+    for part in module.modules():
+        if type(part) is nn.Module:
+            part.__class__ = Container
 
 
 class Mode(nn.Module):
