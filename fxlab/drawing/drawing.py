@@ -224,7 +224,7 @@ def draw(
 def _overlay(graph_module: fx.GraphModule, drawn: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
-    from fxlab.overlays.given import is_overlay_file, overlays_of
+    from fxlab.overlays.overlay import is_overlay_file, overlays_of
 
     if isinstance(wanted, str) and not is_overlay_file(wanted):
         from fxlab.overlays import Subject, source

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
     from fxlab.graphs.changes_made import Changes
     from fxlab.validation import Evaluation, Variants, Verdict
-    from fxlab.validation.evaluation.agreement import Metric
+    from fxlab.validation.evaluation.judge_batch import Metric
 
 
 class Session(PassStack):

@@ -79,9 +79,7 @@ def _no_model(value: object, name: str) -> TypeError:
     elif isinstance(value, str) and value.endswith((".pt", ".pth", ".bin", ".pkl", ".ckpt", ".safetensors")):
         advice = "Load it first: torch.load(path, weights_only=False) runs code that a pickled module brings."
     elif isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".onnx"):
-        advice = (
-            "ONNX files are written and checked by fxlab.export, and not read: give the model of the file."
-        )
+        advice = "ONNX files are not read: give the model of the file."
     elif isinstance(getattr(value, "sessions", None), Mapping):
         advice = f"Give one of {name}.sessions; fxlab.report({name}.sessions, path) takes all of them."
     elif isinstance(value, Graph):

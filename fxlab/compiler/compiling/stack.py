@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
-from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.compiling.compiler import Compile, Compiler
-from fxlab.compiler.compiling.hooks import values
+from fxlab.compiler.compiling.hooks import values, why_no_code
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable

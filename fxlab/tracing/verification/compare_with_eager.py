@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sympy
@@ -163,12 +163,7 @@ def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
 
     Sizes that were equal in the recorded run change together, as those of a text and of its mask must.
     """
-    symbols = fakes.free_symbols()
-    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
-
-    def is_allowed(values: dict[sympy.Symbol, int]) -> bool:
-        return all(holds(guard, symbols | values) for guard in guards)
-
+    symbols, is_allowed = fakes.free_symbols(), _allowed(fakes)
     alone: list[list[dict[sympy.Symbol, int]]] = []
     for size in sorted(set(symbols.values())):
         equal = [symbol for symbol in symbols if symbols[symbol] == size]
@@ -186,6 +181,21 @@ def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
     return [_named(fakes, values) for values in together], [
         [_named(fakes, values) for values in found] for found in alone
     ]
+
+
+def small_sizes(fakes: FakeInputs) -> dict[Size, int]:
+    """Return sizes as small as the recorded run's conditions allow, unequal where those of the run are."""
+    symbols = fakes.free_symbols()
+    smallest = {size: min(size, least) for least, size in enumerate(sorted(set(symbols.values())), 2)}
+    values = {symbol: smallest[size] for symbol, size in symbols.items()}
+    return sizes_at(fakes, values if _allowed(fakes)(values) else {})
+
+
+def _allowed(fakes: FakeInputs) -> Callable[[dict[sympy.Symbol, int]], bool]:
+    """Return a function that tells whether the recorded run's conditions hold where symbols change."""
+    symbols = fakes.free_symbols()
+    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
+    return lambda values: all(holds(guard, symbols | values) for guard in guards)
 
 
 def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol, int]:

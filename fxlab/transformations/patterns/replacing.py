@@ -15,7 +15,7 @@ from fxlab.models.graph_modules.names import unused_name
 from fxlab.operators import is_of_python, may_alias
 from fxlab.operators.node_info import attribute_at, outputs_of, upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.term import Weight
 from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 

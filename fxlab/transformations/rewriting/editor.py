@@ -10,7 +10,7 @@ from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.graph_modules.names import variants
 from fxlab.models.graph_modules.own_modules import Container, Requirement, first_computing, put_requirement
-from fxlab.transformations.analysis.passed_tensors import Passing
+from fxlab.transformations.analysis.graph_analysis import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,

@@ -13,10 +13,18 @@ from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model, source_of
 from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
 from fxlab.validation.arguments import check_runs, graph_to_run
-from fxlab.validation.evaluation.agreement import Metric
-from fxlab.validation.evaluation.batch_inputs import check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work, judged_batch
+from fxlab.validation.evaluation.judge_batch import (
+    FAILED,
+    REFUSED,
+    BatchResult,
+    Metric,
+    Work,
+    check_batch,
+    copied_batch,
+    inputs_of_batch,
+    judged_batch,
+)
 
 KEPT = 5
 """How many of the worst batches are kept as they are."""
