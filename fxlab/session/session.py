@@ -201,9 +201,7 @@ class Session(PassStack):
 
     @locked
     def evaluate(
-        self,
-        batches: Iterable[Any] | None = None,
-        metrics: Mapping[str, Metric] | None = None,
+        self, batches: Iterable[Any] | None = None, metrics: Mapping[str, Metric] | None = None
     ) -> Evaluation:
         """Judge the present model on a data set, as :func:`evaluate` does.
 

@@ -18,23 +18,9 @@ from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
-from fxlab.drawing.rendering.labels import (
-    box_label,
-    cluster_label,
-    column_label,
-    legend_label,
-    room_label,
-)
+from fxlab.drawing.rendering.labels import box_label, cluster_label, column_label, legend_label, room_label
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.paint import (
-    ALIKE,
-    STYLES,
-    Legend,
-    LineStyles,
-    Painting,
-    paint,
-    values_text,
-)
+from fxlab.drawing.rendering.paint import ALIKE, STYLES, Legend, LineStyles, Painting, paint, values_text
 from fxlab.drawing.rendering.theme import (
     EDGE,
     FONT,
@@ -192,11 +178,7 @@ class _Words(_Sizes):
     """Writes the looks of boxes and lines with words and colours."""
 
     def __init__(
-        self,
-        boxes: Mapping[str, Box],
-        painting: Painting | None,
-        styles: LineStyles,
-        has_shapes: bool,
+        self, boxes: Mapping[str, Box], painting: Painting | None, styles: LineStyles, has_shapes: bool
     ) -> None:
         self._painted: Mapping[str, Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
