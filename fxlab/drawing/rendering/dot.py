@@ -1,12 +1,11 @@
 """A view in the DOT language, as an outline to be laid out, and as an SVG that may be put into any page.
 
 An outline has sizes and edges without words or colours, which takes Graphviz half the time. Boxes lie in
-the same places with words, since cells have fixed sizes.
+the same places with words, since cells have fixed sizes. Only known elements of Graphviz's SVG stay.
 
-Of Graphviz's SVG elements and attributes that are known stay, and no others. Style sheets find: on groups,
-``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``, ``fx-group``, ``fx-repeat``,
-``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks (``fx-changed``, ``fx-mark-0``),
-``cluster-title``, and ``edge``. Colours are presentational attributes, which any rule overrides.
+Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``,
+``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
+(``fx-changed``, ``fx-mark-0``), ``cluster-title``, and ``edge``. Any rule overrides the colours.
 """
 
 import re
