@@ -181,6 +181,7 @@ $(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt | page
 	$(INSTALL) --group lab --editable ".[notebook,transformers]"
 	touch $@
 
-$(VENV)/.test: $(VENV)/.lab
-	$(INSTALL) --group test --group lint --group docs
-	touch $@
+# At once, as each time pip looks at all that is there.
+$(VENV)/.test: $(VENV)/.python pyproject.toml constraints.txt | page
+	$(INSTALL) --group lab --group test --group lint --group docs --editable ".[notebook,transformers]"
+	touch $(VENV)/.lab $@

@@ -28,7 +28,7 @@ from benchmarks.verdict_models import TEN, tiny, tiny_of_type
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.running.running import Inputs
 from fxlab.transformations import available
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass
+from fxlab.transformations.rewriting.rewrite_pass import CandidatePass
 
 MODELS = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "resnet", "whisper")
 LIBRARIES = ("timm", "diffusers")

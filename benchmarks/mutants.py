@@ -44,8 +44,15 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 ROOT = Path(__file__).parent.parent
 CODE = "fxlab"
-# Without tests of browsers and of whole processes, which take long.
-APART = ("browser", "test_soak.py", "test_counts.py", "test_notebooks.py", "test_packaging.py")
+# Without tests of browsers and of whole processes, which take long, and those that trace lines themselves.
+APART = (
+    "browser",
+    "base/test_interrupts.py",
+    "test_soak.py",
+    "test_counts.py",
+    "test_notebooks.py",
+    "test_packaging.py",
+)
 TESTS = ("tests", CODE, *(f"--ignore=tests/{name}" for name in APART))
 QUICK = ("-m", "not (slow or weekly or accelerator or browser)")
 # Without pytest's own imports, which take precedence: fxlab is a plugin of pytest.

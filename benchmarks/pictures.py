@@ -69,7 +69,7 @@ def comparisons() -> Iterator[Comparison]:
 
 def without_cache() -> None:
     """Let no round have the layout of the one before."""
-    layout._cache = layout._Cache(0)
+    layout.MOST_KNOWN = 0
 
 
 def drawn(graph_module: GraphModule) -> str:

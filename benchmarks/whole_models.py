@@ -10,7 +10,7 @@ from torch import nn
 
 from fxlab.models.running.running import run
 from fxlab.tracing.inputs.example_inputs import example_inputs
-from fxlab.tracing.inputs.input_names import MAKERS
+from fxlab.tracing.inputs.input_makers import MAKERS
 
 OTHER_SIZES: dict[str, dict[str, int]] = {
     "another batch size": {"batch_size": 3},

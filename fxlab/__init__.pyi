@@ -56,11 +56,11 @@ from fxlab.transformations.passes.eliminate_common_subexpressions import Elimina
 from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
 from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
 from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose
+from fxlab.transformations.passes.fuse_batch_norm import FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d
+from fxlab.transformations.passes.fuse_batch_norm import FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear
+from fxlab.transformations.passes.fuse_batch_norm import FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes.fuse_batch_norm import FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d
+from fxlab.transformations.passes.fuse_batch_norm import FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose
 from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
 from fxlab.transformations.passes.fuse_norms import FuseLayerNorm as FuseLayerNorm
 from fxlab.transformations.passes.fuse_norms import FuseRMSNorm as FuseRMSNorm
@@ -84,7 +84,7 @@ from fxlab.validation.nodes.compare_nodes import compare_nodes as compare_nodes
 from fxlab.validation.nodes.compare_nodes import first_divergence as first_divergence
 from fxlab.validation.outputs.compare_outputs import compare_outputs as compare_outputs
 from fxlab.validation.tensor_values.node_values import node_values as node_values
-from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
+from fxlab.validation.verdicts.verdict import compare_stages as compare_stages
 from fxlab.validation.verdicts.result import Verdict as Verdict
 from fxlab.validation.verdicts.verdict import verdict as verdict
 

@@ -4,7 +4,7 @@
 """
 
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.graphs.transformed_nodes import transformed_nodes
+from fxlab.graphs.nodes import transformed_nodes
 from fxlab.operators import operator_called, operator_of
 from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
@@ -22,13 +22,11 @@ from fxlab.transformations.marks import marks
 from fxlab.transformations.patterns.from_pattern import find_matches
 from fxlab.transformations.patterns.match import Match
 from fxlab.transformations.patterns.pattern import either
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.dialects import layer_call, new_layer
 from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
-from fxlab.transformations.views.batch_norm import as_batch_norm
-from fxlab.transformations.views.convolution import as_convolution
+from fxlab.transformations.rewriting.rewrite_pass import Candidate, CandidatePass, RewritePass
+from fxlab.transformations.views.convolution import as_batch_norm, as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear
 

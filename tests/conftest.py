@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import logging
 import os
 import re
@@ -18,6 +19,9 @@ from fxlab.base.garbage import making_what_stays
 
 # Files for mypy, of which one half is wrong.
 collect_ignore = ["typing/right_uses.py", "typing/wrong_uses.py"]
+
+# A process of tests holds a million objects that stay, and Python would look through all some hundred times.
+gc.set_threshold(10_000, 10, 50)
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
@@ -117,6 +121,19 @@ def _values(item):
 def pytest_runtest_setup():
     if time.time() > float(os.environ.get("FXLAB_TESTS_UNTIL", "inf")):
         pytest.skip("The time of `make quick` is over: left to `make test`.")
+
+
+@pytest.fixture
+def young():
+    """Put aside the objects from before a test, so that looking for its garbage takes no second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def pytest_unconfigure():
+    """Look for no garbage any more: pytest and Python would four times, among millions of objects."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):

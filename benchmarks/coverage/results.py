@@ -13,7 +13,7 @@ from torch import nn
 
 import fxlab
 from fxlab.models.running.running import run
-from fxlab.tracing.findings import Found
+from fxlab.tracing.report import Found
 from fxlab.values.nested import REFUSAL
 from fxlab.values.tensors import same_bits, tensors_by_path
 

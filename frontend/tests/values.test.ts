@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { type Details, NO_VALUES, type ShownValues } from "../src/base/protocol";
 import { DetailsPanel, type DetailActions } from "../src/panels/details";
-import { colourOf, numbersOf, scaleOf } from "../src/values/value_map";
+import { colourOf, numbersOf, pixel, scaleOf } from "../src/values/value_map";
 import { ValueSection, type ValueActions } from "../src/values/value_section";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { INPUTS, NODE_VALUE, partOf } from "./node_value";
@@ -336,7 +336,8 @@ describe("the details around them", () => {
 });
 
 describe("the colours of numbers", () => {
-  const colours = { low: "#0000ff", zero: "#ffffff", high: "#ff0000", nonFinite: "#00ff00" };
+  const [low, zero, high, nonFinite] = ["#0000ff", "#ffffff", "#ff0000", "#00ff00"].map(pixel);
+  const colours = { low: low!, zero: zero!, high: high!, nonFinite: nonFinite! };
   const shown = (...cells: number[]): number[][] => {
     const scale = scaleOf(Float64Array.from(cells));
     return cells.map((cell) => colourOf(cell, scale, colours).slice(0, 3));

@@ -15,14 +15,13 @@ from typing import Any, NoReturn
 from fxlab._version import __version__
 from fxlab.base.author_frames import placed_words
 from fxlab.base.checks import file_to_write
-from fxlab.command_line.answer import Answer, plain_warnings, visible
-from fxlab.command_line.exit_code import CommandError, ExitCode
+from fxlab.command_line.answer import Answer, CommandError, ExitCode, plain_warnings, visible
 from fxlab.command_line.model_source import DTYPES
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
     "a config.json of transformers; a directory with one, and weights; the name of a model on the Hugging "
-    "Face hub; a program saved by torch.export.save (.pt2); a pickled module (.pt); package.module:name or "
+    "Face hub; a program saved by torch.export.save (.pt2); package.module:name or "
     "file.py:name, a model in Python code or a function there that returns one, or one and its inputs"
 )
 _EXIT_CODES = """\
@@ -84,7 +83,7 @@ _ELSEWHERE = {
     "`fxlab doctor` lists the passes on offer": "passes list ls list-passes",
     "`fxlab compile script.py` records a script": "record record-compile",
     "in Python, fxlab.draw(session).save(path) writes a picture": "draw svg",
-    "in Python, fxlab.export(session, path) writes .pt2 and .onnx": "export onnx save convert",
+    "in Python, fxlab.export(session, path) writes .pt2": "export onnx save convert",
     "in Python, fxlab.benchmark(session) times passes": "benchmark time bench",
     "in Python, fxlab.profile(session) measures nodes": "profile cost",
     "`fxlab report MODEL --passes NAMES` names the pass; in Python, fxlab.bisect(session) the rewrite": (
@@ -134,10 +133,6 @@ def _hint(unknown: str, options: argparse.Namespace) -> str:
 
 def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]:
     """Return the function of a command; its file is imported now, as ``--help`` needs no torch."""
-    if name == "trace":
-        from fxlab.command_line.commands.trace import trace
-
-        return trace
     if name == "compare":
         from fxlab.command_line.commands.compare import compare
 
@@ -150,9 +145,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, Ex
         from fxlab.command_line.commands.doctor import doctor
 
         return doctor
-    from fxlab.command_line.commands.report import check, report
+    from fxlab.command_line.commands.report import check, report, trace
 
-    return check if name == "check" else report
+    return {"trace": trace, "report": report, "check": check}[name]
 
 
 def _write(answer: Answer | str, options: argparse.Namespace) -> None:
@@ -316,8 +311,7 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
     model.add_argument(
         "--trust",
         action="store_true",
-        help="load files whatever code they run as you, with weights_only=False: .pt, and .pt2 that hold "
-        "more than tensors and operators",
+        help="load a .pt2 file that holds more than tensors and operators, whatever code it runs as you",
     )
 
     inputs = parser.add_argument_group("the inputs, made from the configuration if left out")

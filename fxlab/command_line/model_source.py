@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.answer import CommandError, ExitCode, ends_with
 from fxlab.front_desk.named_models import (
     built,
     configuration,
@@ -35,10 +35,6 @@ _SIZES = re.compile(r"\d+(x\d+)*(,\d+(x\d+)*)*")
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 _CHANGES = ("dtype", "device", "meta", "random_weights")
 """Options that would change the contents of a file."""
-_MAY_RUN_CODE = (
-    "{path}: loading {kind} can run code that the file brings ({why}). If you trust where it comes from, "
-    "give --trust."
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,11 @@ def loaded(options: argparse.Namespace) -> Source:
     if path.suffix == ".pt2" and path.is_file():
         return _exported_program(path, options)
     if path.suffix in _PICKLES and path.is_file():
-        return _pickled(path, options)
+        raise CommandError(
+            f"{path}: loading a pickle can run code that the file brings, so it is not read. Name a function "
+            "that returns the model (file.py:name); for weights alone, the directory that has config.json "
+            "beside them."
+        )
     if path.is_dir() and not (path / "config.json").is_file():
         raise CommandError(f"{path}: there is no config.json in this directory.")
     if path.is_file() and path.suffix != ".json":
@@ -160,37 +160,15 @@ def _exported_program(path: Path, options: argparse.Namespace) -> Source:
     try:
         program = load_program(path, trusted=options.trust)
     except MayRunCodeError as error:
-        raise CommandError(_MAY_RUN_CODE.format(path=path, kind=kind, why=error.why)) from error
+        raise CommandError(
+            f"{path}: loading {kind} can run code that the file brings ({error.why}). If you trust where it "
+            "comes from, give --trust."
+        ) from error
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from error
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
         found = source_of(program)
     return Source(found.module, f"exported program, {path}", found.inputs)
-
-
-def _pickled(path: Path, options: argparse.Namespace) -> Source:
-    import torch
-    from torch import nn
-
-    if not options.trust:
-        why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
-        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
-    _refuse("a pickled module is taken as it is", options, *_CHANGES)
-    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
-        try:
-            model = torch.load(path, weights_only=False)
-        except ModuleNotFoundError as error:
-            raise CommandError(
-                f"{path}: what is pickled there needs {error.name}, which is not installed here. "
-                "Install it first."
-            ) from error
-    if not isinstance(model, nn.Module):
-        kind = type(model).__name__
-        raise CommandError(
-            f"{path}: expected a pickled module, got {kind}. Weights alone are no model: name the directory "
-            "that has config.json beside them."
-        )
-    return Source(model, f"{type(model).__name__}, {path}")
 
 
 def _refuse(why: str, options: argparse.Namespace, *names: str) -> None:

@@ -20,8 +20,8 @@ from fxlab.models.running.running import Inputs
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
+from fxlab.validation.outputs.compare_outputs import Counterparts, same_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT
-from fxlab.validation.outputs.counterparts import Counterparts, same_tensors
 from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.result import Verdict, summary
@@ -234,12 +234,7 @@ def assert_same(
     if report is not None:  # first: its error must not take the place of the difference
         file_to_write(report, "report", ".html", ".htm")
     found = compare(
-        reference,
-        candidate,
-        inputs,
-        candidate_inputs=candidate_inputs,
-        outputs=outputs,
-        gradients=gradients,
+        reference, candidate, inputs, candidate_inputs=candidate_inputs, outputs=outputs, gradients=gradients
     )
     if not found.agrees:
         where = f"\nReport: {write_report(found.session, report)}" if report is not None else ""

@@ -14,8 +14,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from fxlab.models.state.module_tensors import place_of
-from fxlab.models.state.tensor_state import named_tensors
+from fxlab.models.state.tensor_state import named_tensors, place_of
 from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, row_digests, unit_of
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
@@ -201,8 +200,7 @@ def _is_near(a: float, b: float) -> bool:
 
 
 def compare_weights(
-    reference: nn.Module | Mapping[str, torch.Tensor],
-    candidate: nn.Module | Mapping[str, torch.Tensor],
+    reference: nn.Module | Mapping[str, torch.Tensor], candidate: nn.Module | Mapping[str, torch.Tensor]
 ) -> list[Weight]:
     """Find the counterpart of each weight of a model in another.
 

@@ -20,7 +20,7 @@ from fxlab.transformations.journal.journal import Journal, NodeChange, Record
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import KEY as MARKS
 from fxlab.transformations.marks import add_mark, marks
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass
+from fxlab.transformations.rewriting.rewrite_pass import CandidatePass
 
 CODE = "compiled code"
 """The name of the pass that generates code."""

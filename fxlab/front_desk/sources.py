@@ -25,7 +25,7 @@ from fxlab.models.running.step_record import step_record
 if TYPE_CHECKING:
     from fxlab.tracing.dynamo.capture import CapturedGraph
     from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
-    from fxlab.tracing.leaf_modules import Choice as Choice
+    from fxlab.tracing.model_code.given_model import Choice as Choice
     from fxlab.tracing.report import TraceError
     from fxlab.tracing.unchecked_trace import UncheckedTrace
     from fxlab.transformations import Transformation
@@ -99,7 +99,7 @@ def source_of(model: Any, name: str = "model") -> Source:
         return Source(cast(torch.nn.Module, model))
     if is_session(model):
         raise type_error(name, "a model", model, "Write session.graph_module, or session.original.")
-    from fxlab.tracing.from_elsewhere import graph_from_elsewhere
+    from fxlab.tracing.exported.from_exported import graph_from_elsewhere
 
     return Source(*graph_from_elsewhere(model, name))
 
@@ -213,7 +213,7 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
 
 def module_of_function(function: Any) -> torch.nn.Module:
     """Return a module that calls a function, and holds the modules that it reads."""
-    from fxlab.tracing.model_code.attributes import module_of
+    from fxlab.tracing.model_code.given_model import module_of
 
     return module_of(function)
 

@@ -10,7 +10,7 @@ from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.fx.node import map_aggregate
 
 from fxlab.models.graph_modules.bodies import UNFOLDED, Body, all_bodies, bodies_called
-from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.generated_code import protect
 from fxlab.operators.node_info import attribute_at, kind_text, modules_by_path
 
 PLACE = "fxlab.body"

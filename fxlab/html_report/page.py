@@ -13,7 +13,7 @@ from typing import Any
 
 from fxlab._version import __version__
 from fxlab.base.checks import file_to_write
-from fxlab.drawing.rendering.typography import printable
+from fxlab.drawing.rendering.theme import printable
 
 _STATIC = Path(__file__).parent / "static"
 

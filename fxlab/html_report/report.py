@@ -10,28 +10,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from torch import fx
+
 from fxlab.base.checks import check_is, describe, require_bool, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.garbage import only_new_garbage
+from fxlab.base.units import counted
+from fxlab.front_desk.sources import checked_session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
-from fxlab.html_report.written_values import written_values
 from fxlab.overlays import SOURCES, Overlay, Subject, source
-from fxlab.overlays.given import is_overlay_file, overlays_of
+from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.session import Session
-from fxlab.session.session_of import checked_session
+from fxlab.transformations.marks import marks_of
+from fxlab.validation import NodeValues
+from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.measurements import (
-    COLLECTIVES,
-    DATA,
-    PATTERNS,
-    STAGES,
-    WORST_BATCHES,
-    summary_of_stages,
-)
+from fxlab.view_model.measurements import COLLECTIVES, DATA, STAGES, WORST_BATCHES, summary_of_stages
+from fxlab.view_model.node_value import non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
@@ -40,7 +39,15 @@ from fxlab.view_model.pass_state import (
     pass_states,
     readable_name,
 )
-from fxlab.view_model.protocol import ExtraTable, Outputs, Tables, WrittenReport
+from fxlab.view_model.protocol import (
+    ExtraTable,
+    Outputs,
+    Tables,
+    ValuePart,
+    WrittenReport,
+    WrittenValue,
+    WrittenValues,
+)
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
@@ -128,7 +135,7 @@ def report(
         if overlay is not None:
             raise ValueError("overlay: expected one session to colour, got several. Report each by itself.")
         return report_several(sessions, file, title=title, measure=measure, values=values)
-    session = checked_session(session)
+    checked_session(session)
     colours = _Colours.of(overlay)
     colours.check(session)
     data = _data(session, measure, values, colours)
@@ -314,11 +321,9 @@ def _tables(
         else:
             outputs = outputs_state(session)
     more.append(_candidates(session, explained, unchanged))
-    for known in (COLLECTIVES, PATTERNS):
-        if known.is_made_of(session):
-            frame, words = known.make(session)
-            jumps = known is not PATTERNS
-            more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=jumps))
+    if (known := COLLECTIVES).is_made_of(session):
+        frame, words = known.make(session)
+        more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=True))
     if session._internals.evaluation is not None:
         for kind in (DATA, WORST_BATCHES):
             frame, words = kind.make(session)
@@ -356,3 +361,60 @@ def _table(
 ) -> ExtraTable:
     table = None if frame is None else table_state(frame, index)
     return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}
+
+
+MOST_NODES = 24
+MOST_PARTS = 6
+"""Tensors of one node: its value, the original's, their difference, and weights."""
+MOST_CELLS = 48
+"""Of a map, in each direction: 12 KB of text, and 2 MB for all nodes."""
+
+
+def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
+    """Compute the values of the changed nodes of the last stage, which these ``graphs`` show."""
+    stage = session.graph_module
+    names = _changed(stage)
+    nodes: dict[str, WrittenValue] = {}
+    failed = ""
+    for name in names[:MOST_NODES]:
+        try:
+            nodes[name] = _written(session, stage, name)
+        except Exception as error:  # a model may raise anything
+            failed = failed or f" Others cannot be computed: {describe_error(error)}"
+    return {"text": _words(len(nodes), len(names)) + failed, "graphs": list(graphs), "nodes": nodes}
+
+
+def _changed(stage: fx.GraphModule) -> list[str]:
+    """Return the changed nodes and those that read them, in which a difference can be seen."""
+    marked = marks_of(stage)
+    nodes = [node for node in stage.graph.nodes if node.op != "output"]
+    return [n.name for n in nodes if n.name in marked or any(r.name in marked for r in n.all_input_nodes)]
+
+
+def _words(written: int, changed: int) -> str:
+    if not changed:
+        return "This report has no values: no pass has changed a node."
+    which = "the nodes" if written == changed else f"{written} of the {counted(changed, 'node')}"
+    return (
+        f"This report has values of {which} of the last stage that passes have changed or that read such "
+        "a node, compared with the original."
+    )
+
+
+def _written(session: Session, stage: fx.GraphModule, name: str) -> WrittenValue:
+    original = None if session.original is stage else session.original
+    values = values_in(stage, name, session.inputs, original)
+    first = non_finite_origin(values, stage, name, session.inputs)
+    state = value_state(values, "Original", first)
+    state["tensors"] = state["tensors"][:MOST_PARTS]
+    return {"value": state, "parts": _parts(values, len(state["tensors"]), state["notes"])}
+
+
+def _parts(values: NodeValues, count: int, notes: list[str]) -> list[ValuePart]:
+    parts = []
+    for place in range(count):
+        try:
+            parts.append(part_state(values, place, most=MOST_CELLS))
+        except ValueError as error:
+            notes.append(f"{values.tensors[place].name}: {error}")
+    return parts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing import View, render, to_dot
-from fxlab.drawing.rendering.dot import Arrangement, Side, side_by_side
+from fxlab.drawing.rendering.dot import Arrangement
 from fxlab.notebook.page.view_state import BELOW
 from fxlab.overlays import Overlay
 
@@ -72,17 +72,13 @@ class DrawnView:
 
     @property
     def dot(self) -> str:
-        """The same in the DOT language; several stages from left to right."""
-        sides, overlays = [], []
-        shown, *beside = self.numbers
-        for stage, number in zip(self.row, [*beside, shown], strict=True):
-            title = f"{stage}. {self._names[stage]}" if stage else self._names[0]
-            sides.append(Side(title, self._opened(number), self._graphs.data.shown(number).marks))
-            overlays.append(self._overlay(number))
-        if len(sides) == 1:
-            (side,), (overlay,) = sides, overlays
-            return to_dot(side.view, marks=side.marks, overlay=overlay, arrangement=self._arrangement)
-        return side_by_side(sides, [one for one in overlays if one], self._arrangement)
+        """The same in the DOT language."""
+        return to_dot(
+            self.opened,
+            marks=self._graphs.data.shown(self.number).marks,
+            overlay=self._overlay(self.number),
+            arrangement=self._arrangement,
+        )
 
     @property
     def _arrangement(self) -> Arrangement:

@@ -75,9 +75,8 @@ def inspect(
 
 def _made(session: Session | Model, inputs: Inputs | None, height: int | None) -> Inspector:
     from fxlab.notebook.inspector import Inspector
-    from fxlab.session.first_look import first_look
+    from fxlab.session.first_look import first_look, session_of
     from fxlab.session.session import Session
-    from fxlab.session.session_of import session_of
     from fxlab.tracing.report import TraceError
 
     try:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fxlab.base.checks import positive_int, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted
+from fxlab.front_desk.sources import checked_session
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.overlays import Overlay
-from fxlab.overlays.given import is_overlay_file, overlays_of
-from fxlab.session.session_of import checked_session
+from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.transformations import Transformation
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
@@ -51,7 +51,8 @@ class Inspector(StackScreen):
     def __init__(self, session: Session, *, height: int | None = None) -> None:
         if height is not None:
             positive_int(height, "height")
-        super().__init__(checked_session(session), height=height)
+        checked_session(session)
+        super().__init__(session, height=height)
         if session._internals.is_comparison:
             self.panes = [*range(len(session.stages))]
 

@@ -397,6 +397,8 @@ class Screen(PageWidget):
             with tempfile.TemporaryDirectory() as folder:
                 return report(self.session, Path(folder, "report.html")).read_bytes()
         _ = self.session
+        if len(self._drawn.row) > 1:
+            raise MessageError("PDF and DOT files have one graph. Show one, or export these as SVG or PNG.")
         dot = self._drawn.dot
         return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 

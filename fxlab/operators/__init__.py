@@ -1,7 +1,7 @@
 """Facts about the operators that a graph calls: writes, aliases, random draws, computation and results.
 
 They are read from torch's own schemas and tags. `python_functions.py` adds the functions of Python;
-`exceptions.py` and `results.py` add the facts on which schemas are silent. The same questions are answered
+`operator.py` and `results.py` add the facts on which schemas are silent. The same questions are answered
 for torch's functions and methods, its modules, and ``aten`` overloads.
 """
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from fxlab.base.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.operators.autocast import is_lowered_by_autocast as is_lowered_by_autocast
     from fxlab.operators.effects import argument as argument
     from fxlab.operators.effects import argument_of as argument_of
     from fxlab.operators.effects import describes as describes
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from fxlab.operators.operator import operator_of as operator_of
     from fxlab.operators.results import casts as casts
     from fxlab.operators.results import filled_with as filled_with
+    from fxlab.operators.results import is_lowered_by_autocast as is_lowered_by_autocast
     from fxlab.operators.results import moves_elements as moves_elements
     from fxlab.operators.results import rounds as rounds
     from fxlab.operators.results import takes_any_strides as takes_any_strides

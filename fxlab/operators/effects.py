@@ -8,8 +8,7 @@ from torch.fx.node import map_arg
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import OpOverload
-from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
-from fxlab.operators.operator import Operator, operator_of
+from fxlab.operators.operator import UNINITIALISED, WRITES_STATE, Operator, operator_of
 from fxlab.operators.python_functions import (
     CONTAINER_WRITES,
     DESCRIPTIONS,

@@ -15,13 +15,11 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
-from fxlab.models.parallel.placements import known_placement
-from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.parallel.ranks import is_in_fake_group, known_placement
 from fxlab.models.running.running import Inputs
-from fxlab.models.state.module_tensors import tensors_of
-from fxlab.operators.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
+from fxlab.models.state.tensor_state import tensors_of
+from fxlab.operators.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
-from fxlab.validation.cost.memory import last_reads
 from fxlab.validation.cost.traced_flops import TracedFlops
 
 
@@ -178,22 +176,6 @@ def _placements(subject: Subject) -> Overlay:
     return Overlay("placements", values, title="Placements", kind="category")
 
 
-def _kept_until(subject: Subject) -> Overlay:
-    """Colour values that the backward pass reads of the forward pass by how many nodes run until freed."""
-    nodes = subject.graph_module.graph.nodes
-    place = {node: number for number, node in enumerate(nodes)}
-    kept = {
-        node: last
-        for node, last in last_reads(subject.graph_module.graph).items()
-        if last is not None and node.op.startswith("call_") and is_backward(last) and not is_backward(node)
-    }
-    if not kept:
-        raise ValueError("Kept until: the graph has no backward pass that reads anything.")
-    values = {node.name: place[last] - place[node] for node, last in kept.items()}
-    labels = {node.name: f"until {last.name}" for node, last in kept.items()}
-    return Overlay("kept-until", values, title="Kept for (nodes)", combine="max", labels=labels)
-
-
 def _has_any(is_one: Callable[[fx.Node], object]) -> Callable[[fx.GraphModule], bool]:
     """Tell whether a graph has a node of some kind."""
     return lambda graph_module: any(map(is_one, graph_module.graph.nodes))
@@ -217,8 +199,6 @@ SOURCES: tuple[Source, ...] = (
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
     Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
     Source("placements", "Placements", _placements, runs=False, is_made_of=_has_any(known_placement)),
-    # Of a training step: how long values of the forward pass are kept for the backward pass.
-    Source("kept-until", "Kept until", _kept_until, runs=False, is_made_of=_has_any(is_backward)),
 )
 
 

@@ -25,8 +25,5 @@ class Compiled(Protocol):
     def story(self) -> pd.DataFrame:
         """List the compiles, recompiles and breaks of the graph's function."""
 
-    def patterns(self) -> pd.DataFrame:
-        """List the patterns of the passes that have run."""
-
     def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
         """Return the candidates of each pass that has changed nothing, by its name."""

@@ -1,10 +1,11 @@
-"""A session to look at before its graph is compared with the model."""
+"""The session that ``fxlab.inspect`` shows: to look at before its graph is compared with the model."""
 
 from __future__ import annotations
 
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.base.checks import describe
 from fxlab.front_desk.sources import Model, recorded, source_of
 from fxlab.models.graph_modules.graph_module import check_lints
 from fxlab.models.hooks import is_compiled
@@ -66,3 +67,18 @@ def first_look(model: Model, inputs: Inputs | None) -> FirstLook | None:
     if not isinstance(module, nn.Module) or isinstance(module, GraphModule) or is_compiled(module):
         return None
     return FirstLook(module, source.inputs if inputs is None else inputs)
+
+
+def session_of(model: Model | Session, inputs: Inputs | None = None) -> Session:
+    """Return a given session, or make one of a model.
+
+    Raises TypeError if ``model`` is neither, or ``inputs`` are given with a session, which has its own.
+    """
+    if not isinstance(model, Session):
+        return Session(model, inputs)
+    if inputs is not None:
+        raise TypeError(
+            f"inputs: a session has its own, got {describe(inputs)} beside one. "
+            "Make another session: fxlab.Session(model, inputs)."
+        )
+    return model

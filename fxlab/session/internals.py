@@ -91,7 +91,7 @@ class Internals:
     @locked
     def transformed_nodes(self) -> pd.DataFrame:
         """List the nodes of the present model that any transformation has changed."""
-        from fxlab.graphs.transformed_nodes import transformed_nodes
+        from fxlab.graphs.nodes import transformed_nodes
 
         session = self._session
         return session._comparisons.remembered(

@@ -19,7 +19,7 @@ from fxlab.session.session import Session
 from fxlab.transformations import Transformation
 from fxlab.transformations.candidate_filter import listed
 from fxlab.transformations.registry import Pass
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass
+from fxlab.transformations.rewriting.rewrite_pass import CandidatePass
 
 
 def load_session(

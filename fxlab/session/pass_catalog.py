@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,11 +13,10 @@ from torch.fx import GraphModule
 from fxlab.graphs.unfolded import unfolded
 from fxlab.operators.node_info import nodes_at
 from fxlab.session.history import Candidate, History, Switches
-from fxlab.session.saving.definitions import definition_of
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
-from fxlab.transformations.pass_names import no_such_pass
-from fxlab.transformations.registry import Pass, as_pass
+from fxlab.transformations.registry import Pass, as_pass, no_such_pass
+from fxlab.transformations.signature import arguments_of
 
 
 class PassCatalog:
@@ -137,3 +138,21 @@ def candidates_by_node(
         return chosen or found(name)
 
     return found_in
+
+
+def definition_of(pass_: Transformation) -> tuple[object, ...]:
+    """Return the parts of a transformation by name: its class, functions and other arguments."""
+    cls = type(pass_)
+    arguments = {name: _named(value) for name, value in sorted(arguments_of(pass_).items())}
+    return f"{cls.__module__}.{cls.__qualname__}", repr(arguments)
+
+
+def _named(value: object) -> object:
+    """Return an argument with names for functions."""
+    if isinstance(value, dict):
+        return {name: _named(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if isinstance(value, types.FunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value) if not dataclasses.is_dataclass(value) else value

@@ -20,13 +20,12 @@ from fxlab.session.session_lock import SessionLock, changes_stack, locked
 from fxlab.session.stages import Stages, prefixes
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
-from fxlab.transformations.pass_names import Passes
-from fxlab.transformations.registry import Pass, as_pass
+from fxlab.transformations.registry import Pass, Passes, as_pass
 
 if TYPE_CHECKING:
     from fxlab.models.running.running import Inputs
     from fxlab.session.compiled import Compiled
-    from fxlab.validation.evaluation.agreement import Metric
+    from fxlab.validation.evaluation.judge_batch import Metric
 
 S = TypeVar("S", bound="PassStack")
 

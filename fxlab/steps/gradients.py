@@ -9,18 +9,15 @@ import torch
 from torch import fx, nn
 from torch.func import functional_call
 
-from fxlab.models.parallel.placements import Layout, layout_of, local_part, whole_of
+from fxlab.models.parallel.ranks import Layout, layout_of, local_part, whole_of
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.state.model_state import python_generators
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
-from fxlab.steps.draws import IN_LAYOUT
-from fxlab.steps.lists import lists_followed
-from fxlab.steps.losses import eager_losses
-from fxlab.steps.places import Places, with_places
+from fxlab.steps.places import OperatorNotes, Places, copy_source_lines, with_places
+from fxlab.steps.recorded_calls import IN_LAYOUT, eager_losses, lists_followed
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
-from fxlab.steps.watch import OperatorNotes, copy_source_lines
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import placed_line
 from fxlab.tracing.model_code.twin import Twin

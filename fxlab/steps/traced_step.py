@@ -15,8 +15,7 @@ from fxlab.base.checks import describe, type_error
 from fxlab.base.interrupts import interrupts_noted
 from fxlab.base.units import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.parallel.placements import PLACEMENT
-from fxlab.models.parallel.ranks import communicates, is_in_fake_group
+from fxlab.models.parallel.ranks import PLACEMENT, communicates, is_in_fake_group
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
 from fxlab.models.running.step_record import StepInput, StepOutputs, StepRecord, note_step
@@ -27,7 +26,7 @@ from fxlab.steps.places import place_update
 from fxlab.steps.repairs import refuse_writes, without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
-from fxlab.tracing.model_code.attributes import refuse_torch_script
+from fxlab.tracing.model_code.given_model import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.report import TraceError, TraceWarning

@@ -16,13 +16,12 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.base.checks import type_error
 from fxlab.base.exchanged import patched_functions
-from fxlab.base.interrupts import InterruptsHeld
-from fxlab.models.parallel.placements import local_part
+from fxlab.models.parallel.ranks import local_part
 from fxlab.models.running.step_record import IN_PLACE
 from fxlab.models.state.tensor_state import python_noted
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.operators.node_info import known_shape
-from fxlab.steps.draws import IN_LAYOUT
+from fxlab.steps.recorded_calls import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import torch_logs_silent
@@ -262,6 +261,12 @@ def recorded_update(
     ``spread`` over ranks it has the parts of this rank. ``gradients_in``: the storage layouts of gradients,
     by the parameters that have one. Raises TraceError if the optimizer branches on values that it reads.
     """
+    if sparse := [name for name, layout in gradients_in.items() if layout is not torch.strided]:
+        raise TraceError(
+            f"optimizer: the gradient of {sparse[0]} is sparse (as of nn.Embedding with sparse=True), and no "
+            "update by such is recorded. Trace without the optimizer, and let it do its step by itself, or "
+            "make the gradient dense (sparse=False)."
+        )
     state, slots = update.state(), list[Slot]()
     gradients = {name: parameters[name] for name in gradients_in}  # of the same shapes and dtypes
 
@@ -274,9 +279,7 @@ def recorded_update(
             held = {slot: next(rest) for slot in state}
             rates = {name: next(rest) for name in numbers}
             given = {name: rate if update.is_tensor(name) else rate.item() for name, rate in rates.items()}
-            layouts = {grads[name]: layout for name, layout in gradients_in.items()}
-            layouts |= {held[slot]: value.layout for slot, value in state.items()}
-            with _UpdateCalls(layouts, update):
+            with _UpdateCalls():
                 after = update.run(own, grads, held, given)
             slots.extend(after)
             return [*own.values(), *after.values()]
@@ -362,46 +365,19 @@ def _square_roots_of_symbols() -> Iterator[None]:
         yield
 
 
-_ASKS_LAYOUT = tuple(
-    getattr(torch.Tensor, name).__get__ for name in ("layout", "is_sparse", "is_sparse_csr", "is_mkldnn")
-)
-_SPARSE_PARTS = frozenset({
-    "coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "_indices", "_values",
-    "_nnz", "sparse_dim", "dense_dim", "sparse_mask", "to_dense", "to_sparse",
-})  # fmt: skip
-
-
 class _UpdateCalls(TorchFunctionMode):
-    """Notes writes in place of an update that is recorded, and answers which tensors are sparse.
+    """Notes writes in place of an update that is recorded."""
 
-    Torch does not functionalize sparse tensors, so an update is recorded on dense ones, and its graph
-    computes with sparse ones. An update that reads their parts is refused.
-    """
-
-    def __init__(self, layouts: Mapping[torch.Tensor, torch.layout], update: Update) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._layouts, self._name = layouts, update.class_name
-        self._is_dense = all(layout is torch.strided for layout in layouts.values())
         self._graph = torch_private.get_proxy_mode().tracer.graph
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if not self._is_dense:
-            if func in _ASKS_LAYOUT and args[0] in self._layouts:
-                return func(torch.empty(0, layout=self._layouts[args[0]], device="cpu"))
-            if name in _SPARSE_PARTS:
-                raise TraceError(
-                    f"optimizer: a gradient is sparse (as of nn.Embedding with sparse=True), and the step of "
-                    f"{self._name} reads the parts of a sparse tensor ({name}), which a graph of a training "
-                    "step does not have. Trace without the optimizer, and let it do its step by itself, or "
-                    "make the gradient dense (sparse=False)."
-                )
         last = next(iter(reversed(self._graph.nodes)))
-        # An interrupt that comes while code in C asks Python about a symbolic number may end the process.
-        with InterruptsHeld():
-            result = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i"):
             for node in itertools.takewhile(lambda node: node is not last, reversed(self._graph.nodes)):
                 node.meta[IN_PLACE] = True

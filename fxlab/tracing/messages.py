@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fxlab.base.author_frames import levels_to_author
-from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.source_lines import where_raised
-from fxlab.tracing.report import TraceReport, TraceWarning
+from fxlab.tracing.model_code.running_code import where_raised
+from fxlab.tracing.report import Found, TraceReport, TraceWarning
 from fxlab.tracing.shapes.symbolic_sizes import without_marks
 from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 

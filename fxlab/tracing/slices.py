@@ -9,9 +9,9 @@ from itertools import count
 from torch.fx import GraphModule
 
 from fxlab.models.running.running import Inputs
-from fxlab.tracing.findings import Finding
 from fxlab.tracing.recording.graph_builder import RecordedNodes
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
+from fxlab.tracing.report import Finding
 from fxlab.tracing.shapes.fake_inputs import StandInError
 
 

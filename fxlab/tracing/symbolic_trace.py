@@ -20,26 +20,23 @@ from fxlab.base.garbage import only_new_garbage
 from fxlab.base.interrupts import RestoringStack, interrupts_noted
 from fxlab.base.units import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
-from fxlab.models.graph_modules.naming import give_naming, new_naming
+from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled
 from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments, with_places
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.messages import Step, first_line, placed_line, torch_logs_silent, warn_of_limits
-from fxlab.tracing.model_code.attributes import has_data, is_function, traceable
+from fxlab.tracing.model_code.given_model import Choice, LeafModules, has_data, is_function, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
-from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.running_code import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import SizeError
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.recording.opaque_calls import with_parts_whole
 from fxlab.tracing.recording.recorder import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
-from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
+from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, Finding, Found, Obstacle, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.slices import Outcomes, Recorded, Slices
@@ -175,7 +172,7 @@ def traced_with_inputs(
     try:
         return trace(first)
     except TraceError:
-        from fxlab.tracing.inputs.input_trials import first_that_runs
+        from fxlab.tracing.inputs.example_inputs import first_that_runs
 
         if (found := first_that_runs(model, chain([first], candidates))) is first:
             raise
@@ -441,7 +438,7 @@ class _Pipeline:
 
     def _put_graph_into(self, error: TraceError, own: Exception) -> None:
         """Record the model up to the call that raises; on data, if that decides."""
-        from fxlab.tracing.failed_calls import FailedRun
+        from fxlab.tracing.assemble import FailedRun
 
         for rung in FIXED_LADDER:
             failed = FailedRun(self._model)

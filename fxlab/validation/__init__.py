@@ -7,9 +7,9 @@ from fxlab.base.first_use import on_first_use
 if TYPE_CHECKING:
     from fxlab.validation.cost.benchmark import Times as Times
     from fxlab.validation.cost.benchmark import benchmark as benchmark
-    from fxlab.validation.cost.collectives import collectives as collectives
     from fxlab.validation.cost.memory import MemoryUse as MemoryUse
     from fxlab.validation.cost.memory import memory as memory
+    from fxlab.validation.cost.profile import collectives as collectives
     from fxlab.validation.cost.profile import profile as profile
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
     from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from fxlab.validation.outputs.input_variants import Variants as Variants
     from fxlab.validation.outputs.input_variants import input_variants as input_variants
     from fxlab.validation.tensor_values.node_values import NodeValues as NodeValues
+    from fxlab.validation.tensor_values.node_values import Slice as Slice
     from fxlab.validation.tensor_values.node_values import TensorValue as TensorValue
     from fxlab.validation.tensor_values.node_values import node_values as node_values
-    from fxlab.validation.tensor_values.slices import Slice as Slice
     from fxlab.validation.tensor_values.statistics import Histogram as Histogram
     from fxlab.validation.tensor_values.statistics import Statistics as Statistics
-    from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
     from fxlab.validation.verdicts.judgement import Status as Status
     from fxlab.validation.verdicts.result import Verdict as Verdict
     from fxlab.validation.verdicts.verdict import Reference as Reference
+    from fxlab.validation.verdicts.verdict import compare_stages as compare_stages
     from fxlab.validation.verdicts.verdict import verdict as verdict
 else:
     __all__, __getattr__ = on_first_use(__name__)

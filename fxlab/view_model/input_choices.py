@@ -52,7 +52,7 @@ def _batch(session: Session, number: int) -> Inputs:
         words = f"the data have {counted(len(batches), 'batch')}, from 0 on"
         raise ValueError(f"There is no batch {number}: {words}.")
     batch = batches[number]
-    from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
+    from fxlab.validation.evaluation.judge_batch import check_batch, inputs_of_batch
 
     check_batch(batch, number)
     return inputs_of_batch(session.original, batch)[0]

@@ -154,18 +154,6 @@ def _speed(session: Session) -> Made:
     return table, f"{last.name}: {last['ratio']:.2f} times the original's time ({spread}), {last['outcome']}."
 
 
-def _patterns(session: Session) -> Made:
-    assert session._internals.compiled is not None
-    table = session._internals.compiled.patterns()
-    found = int((table["matches"] > 0).sum())
-    near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
-    table = table.sort_values(["matches", "tried"], ascending=False, kind="stable")
-    return table[["pass", "matches", "tried", "nearest", "operators", "place"]], (
-        f"{counted(found, 'pattern')} of {len(table):,} matched, and {near:,} were tried and did not match. "
-        "The details of a node say how far each came there."
-    )
-
-
 def _on_data(session: Session) -> Made:
     found = _evaluation(session)
     table = found.table.astype(object)
@@ -223,16 +211,6 @@ COLLECTIVES = Measurement(
     index_title="Node",
     make=_collectives,
     is_made_of=lambda session: exchanges_anything(session.stages[0]),
-)
-PATTERNS = Measurement(
-    name="patterns",
-    title="Patterns",
-    about="Lists the patterns that the compiler's passes have tried, and how far each came. Nothing is run.",
-    action="List the patterns",
-    busy="Listing the patterns",
-    index_title="Pattern",
-    make=_patterns,
-    is_made_of=lambda session: session._internals.compiled is not None,
 )
 DATA = Measurement(
     name="data",
@@ -311,6 +289,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         index_title="Passes",
         make=_speed,
     ),
-    PATTERNS,
 )
 """In the order of their tabs."""

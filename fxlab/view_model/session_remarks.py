@@ -8,8 +8,7 @@ from torch import fx
 
 from fxlab.session import Session
 from fxlab.tracing.dynamo.hooks import GraphBreak
-from fxlab.tracing.findings import Finding
-from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE, TraceReport
+from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE, Finding, TraceReport
 from fxlab.view_model.protocol import Remark, Remarks
 from fxlab.view_model.wire import clip
 

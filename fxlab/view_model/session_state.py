@@ -7,7 +7,7 @@ from torch.fx import GraphModule
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session
 from fxlab.session.comparisons import NothingToRunError
-from fxlab.tracing.findings import Found
+from fxlab.tracing.report import Found
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks_of
 from fxlab.view_model.pass_state import describe_error, readable_name

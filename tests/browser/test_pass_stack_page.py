@@ -60,7 +60,7 @@ def order(inspector: Locator, *names: str) -> None:
 
 
 def test_a_pass_is_moved_with_the_keyboard_and_keeps_the_focus(page: LabPage, inspector: Locator) -> None:
-    inspector.get_by_role("button", name="Remove dead code").click()
+    inspector.get_by_role("button", name="Remove dead code", exact=True).click()
     earlier = inspector.get_by_role("button", name="Apply earlier")
     earlier.focus()
     page.page.keyboard.press("Enter")

@@ -59,18 +59,6 @@ def test_each_side_shows_its_stage_with_what_became_of_its_nodes(page: LabPage, 
     expect(box(after(inspector), "query_key_merged").first).to_be_attached()
 
 
-def test_the_border_between_them_is_moved(page: LabPage, inspector: Locator) -> None:
-    border = inspector.get_by_role("separator", name="Border between two stages")
-    width = before(inspector).bounding_box()
-    border.focus()
-    page.page.keyboard.press("ArrowLeft")
-    page.page.keyboard.press("ArrowLeft")
-    narrower = before(inspector).bounding_box()
-    assert width is not None
-    assert narrower is not None
-    assert width["width"] - narrower["width"] == pytest.approx(48, abs=2)
-
-
 def test_one_is_left_when_the_pass_is_switched_off_or_one_graph_is_asked_for(
     page: LabPage, inspector: Locator
 ) -> None:

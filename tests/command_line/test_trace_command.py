@@ -45,9 +45,8 @@ class Unrunnable(nn.Module):
 
 
 def test_what_cannot_be_traced_ends_with_3_and_names_the_line(fxlab, tmp_path):
-    torch.save(Unrunnable(), tmp_path / "model.pt")
     torch.save((torch.ones(2),), tmp_path / "inputs.pt")
-    ended = fxlab("trace", tmp_path / "model.pt", "--trust", "--inputs", tmp_path / "inputs.pt")
+    ended = fxlab("trace", f"{__name__}:Unrunnable", "--inputs", tmp_path / "inputs.pt")
     assert ended.code == 3
     assert "this layer is broken" in ended.err
     assert "test_trace_command.py" in ended.err
@@ -59,9 +58,8 @@ class Branching(nn.Module):
 
 
 def test_what_a_trace_warns_of_is_on_stderr(fxlab, tmp_path):
-    torch.save(Branching(), tmp_path / "model.pt")
     torch.save((torch.ones(2),), tmp_path / "inputs.pt")
-    ended = fxlab("trace", tmp_path / "model.pt", "--trust", "--inputs", tmp_path / "inputs.pt")
+    ended = fxlab("trace", f"{__name__}:Branching", "--inputs", tmp_path / "inputs.pt")
     assert ended.code == 0
     assert ended.err.startswith("warning: The traced graph is specialised")
     assert "warning" not in ended.out
@@ -76,12 +74,14 @@ def test_where_nothing_can_be_saved_it_says_so_before_anything_is_loaded(fxlab, 
     assert words in ended.err
 
 
-def test_control_characters_of_a_model_do_not_reach_the_terminal(fxlab, tmp_path):
+def misnamed():
     model = nn.Sequential()
     model.add_module("a\x1b]0;title\x07", nn.ReLU())
-    graph_module = package.symbolic_trace(model, torch.ones(2))
-    torch.save(graph_module, tmp_path / "graph.pt")
-    ended = fxlab("trace", tmp_path / "graph.pt", "--trust", "--nodes")
+    return package.symbolic_trace(model, torch.ones(2))
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(fxlab):
+    ended = fxlab("trace", f"{__name__}:misnamed", "--nodes")
     assert ended.code == 0
     assert "title" in ended.out
     assert "\x1b" not in ended.out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fxlab.command_line.exit_code import CommandError
+from fxlab.command_line.answer import CommandError
 from fxlab.command_line.model_source import given_inputs
 from fxlab.command_line.passed_session import chosen_names
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.comparison.recorded.run_file import read_run
+from fxlab.comparison.recorded.recorded_run import read_run
 
 X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
 

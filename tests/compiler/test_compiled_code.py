@@ -8,9 +8,9 @@ import torch._inductor.lowering as lowering
 from torch import nn
 
 import fxlab
-from fxlab.compiler.code.compiled_code import CompiledCode
-from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.compiling.hooks import why_no_code
 from fxlab.compiler.compiling.stack import KEY
+from fxlab.compiler.graphs.flat import CompiledCode
 from fxlab.transformations.candidate_filter import Limit
 
 CODE = "compiled code"

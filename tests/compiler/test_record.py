@@ -93,7 +93,6 @@ def test_matches_of_a_recorded_pass_are_told_and_not_excluded():
     name = "post_grad/relus_to_clamps"
     assert list(session.explain(name)["matched"]) == [True] * 3
     assert str(session.changes(name)) == "3 relus become 3 clamp mins"
-    assert session.patterns(name)["matches"].tolist() == [3]
     assert session.why_not("relu", pass_=name)["matched"].tolist() == [True]
     with pytest.raises(ValueError, match="no match of post_grad/relus_to_clamps can be excluded"):
         session.exclude(name, "relu")
@@ -172,7 +171,7 @@ def run_eagerly(graph_module, example_inputs, **known):
     return make_boxed_func(graph_module.forward)
 
 
-def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monkeypatch):
+def test_backward_graphs_that_are_compiled_late_are_not_shown(monkeypatch):
     def without_setting(place):
         module = importlib.import_module(place)
         is_it = place == "torch._functorch.config"
@@ -185,16 +184,11 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     def run(*models):
         with fxlab.compiler.record_compile() as record:
             sum(torch.compile(model, backend=backend)(x) for model in models).sum().backward()
-        assert record.remarks[0].startswith("Backward graphs are seen only if they run in the block")
+        assert record.remarks[0].startswith("Backward graphs are not seen")
         assert all(session.verdict().agrees for session in record.sessions.values())
         return record.remarks[1:], [name for name in record.sessions if "backward" in name]
 
-    remarks, backward = run(lambda x: torch.tanh(layer(x)), lambda x: torch.sigmoid(x) * 2)
-    assert (remarks, backward) == ((), ["graph 1, backward", "graph 2, backward"])
-    # Of which of two that are alike it is cannot be told.
-    remarks, backward = run(lambda x: torch.sigmoid(x) * 2, lambda x: torch.sigmoid(x) * 3)
-    assert remarks[0] == "A backward graph was compiled late, and it is not known of which graph."
-    assert backward == []
+    assert run(lambda x: torch.tanh(layer(x)), lambda x: torch.sigmoid(x) * 2)[1] == []
 
 
 @pytest.mark.often(3)
@@ -325,25 +319,3 @@ def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
     assert record.remarks == (
         "graph 2: its inputs are not known: it has not run, or a backend made it of another.",
     )
-
-
-def test_code_that_was_compiled_before_and_runs_is_a_remark():
-    def before(x):
-        return torch.relu(x) + 1
-
-    def idle(x):
-        return torch.relu(x) + 2
-
-    torch._dynamo.reset()
-    compiled, other = (torch.compile(function, backend="eager") for function in (before, idle))
-    expected = compiled(X)
-    other(X)
-    names = {name: value for name, value in globals().items() if name.startswith("__compiled_fn")}
-    with fxlab.compiler.record_compile() as record:
-        assert torch.equal(compiled(X), expected)
-        compiled(X)
-    (remark,) = record.remarks
-    assert remark.startswith("before (")
-    assert "was compiled before the record, and ran" in remark
-    assert all(globals()[name] is value for name, value in names.items())
-    assert len(names) >= 2

@@ -289,6 +289,7 @@ def test_errors_of_the_model_are_its_own():
     assert torch.equal(fast(X), module(X))
 
 
+@pytest.mark.usefixtures("young")
 def test_a_backend_holds_no_model():
     session = fxlab.Session(model(), X)
     session.apply("remove-identities")

@@ -11,9 +11,7 @@ from torch.utils import _pytree as pytree
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
-from fxlab.deployment.files import file_verdict, judge_file, write_file
-from fxlab.deployment.files.judge_file import verdict_on_outputs
-from fxlab.deployment.files.tensor_graph import tensor_graph
+from fxlab.deployment.files.export import tensor_graph
 from fxlab.validation import Status
 
 
@@ -249,40 +247,9 @@ def test_a_model_that_writes_is_refused(tmp_path):
     assert not (tmp_path / "model.pt2").exists()
 
 
-def test_what_is_missing_for_onnx_is_said(session, tmp_path, monkeypatch):
-    monkeypatch.setattr(write_file.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install onnx onnxscript onnxruntime"):
-        fxlab.export(session, tmp_path / "model.onnx")
-
-
 def test_the_model_is_as_it_was(session, file):
     assert session.graph_module.graph.find_nodes(op="placeholder")[0].target == "x"
     assert {node.target for node in session.graph_module.graph.nodes if node.op == "placeholder"} > {"twice"}
-
-
-@pytest.mark.parametrize(
-    ("change", "agrees"),
-    [
-        (lambda y: y, True),
-        (lambda y: y * (1 + 1e-7), True),
-        (lambda y: y * 1.001, False),
-        (lambda y: y[:2], False),
-        (lambda y: y.double(), False),
-    ],
-)
-def test_what_was_computed_elsewhere_is_judged_by_its_rounding(session, change, agrees):
-    graph = tensor_graph(session.original, session.inputs)
-    with torch.no_grad():
-        outputs = {str(place): tensor for place, tensor in enumerate(graph.module(*graph.inputs))}
-    outputs["0"] = change(outputs["0"])
-    assert verdict_on_outputs(graph.module, outputs, graph.inputs).agrees is agrees
-
-
-def test_an_output_that_is_missing_is_another_model(session):
-    graph = tensor_graph(session.original, session.inputs)
-    verdict = verdict_on_outputs(graph.module, {"0": graph.module(*graph.inputs)[0].detach()}, graph.inputs)
-    assert verdict.status is Status.DIFFERENT
-    assert "only the original has it" in verdict.reason
 
 
 def test_a_graph_is_compiled_whole_and_traced(session_with_model):
@@ -302,23 +269,6 @@ def session_with_model():
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(3, 4)
     return session_of(model, (x,), MergeLinears()), model, x
-
-
-@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.001, False)])
-def test_what_runs_elsewhere_is_judged_after_the_graph_that_was_written(session, monkeypatch, factor, agrees):
-    def elsewhere(path, graph):
-        return lambda *tensors: tuple(output * factor for output in graph.module(*tensors))
-
-    monkeypatch.setattr(judge_file, "read_file", elsewhere)
-    verdict = file_verdict(session, "model.onnx")
-    assert verdict.agrees is agrees
-    assert [*verdict.outputs] == ["y", "sizes_0"]
-    assert verdict.reason.endswith("in float64 the graph was judged that it was written of, not the file")
-
-
-def test_a_file_that_cannot_be_run_has_no_verdict(session, monkeypatch):
-    monkeypatch.setattr(write_file.importlib.util, "find_spec", lambda name: None)
-    assert file_verdict(session, "model.onnx") is None
 
 
 class Registered:

@@ -18,8 +18,7 @@ from torch.nn import functional
 import fxlab
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.auxiliary_nodes import AuxiliaryNodes
-from fxlab.drawing.rendering.box import make_boxes
-from fxlab.drawing.rendering.describe import title_of
+from fxlab.drawing.rendering.box import make_boxes, title_of
 from fxlab.operators.node_info import modules_by_path
 
 

@@ -1,7 +1,6 @@
 """A training step is drawn in columns: forward down, backward up beside it, the optimizer behind."""
 
 import functools
-import html
 import re
 import xml.etree.ElementTree as ET
 
@@ -16,9 +15,9 @@ import fxlab
 from fxlab.drawing import Group, View, build_hierarchy, to_dot
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, FORWARD, UPDATE
 from fxlab.drawing.rendering.box import make_boxes
-from fxlab.drawing.rendering.dot import PLAIN, Arrangement, Side, outline, side_by_side
+from fxlab.drawing.rendering.dot import PLAIN, Arrangement, outline
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.palette import SAVED
+from fxlab.drawing.rendering.theme import SAVED
 from fxlab.view_model.details import model_details
 
 
@@ -205,13 +204,6 @@ def test_passes_keep_the_columns():
         assert [view.column_of(box) for box in view.boxes].count(BELOW) == 1
         paired = {left.label for left, _ in view.level if isinstance(left, Group)}
         assert {"blocks.0", "blocks.3", "loss"} <= paired or "blocks 0–3" in paired  # noqa: RUF001
-
-
-def test_side_by_side_each_stage_has_its_columns():
-    view = View(hierarchy("checkpointed"))
-    drawn = lay_out(side_by_side([Side("before", view, {}), Side("after", view.open("optimizer"), {})]))
-    found = re.findall(r'id="side-(\d)-column-(\d)"', html.unescape(drawn.decode()))
-    assert sorted(found) == [(side, column) for side in "01" for column in "012"]
 
 
 @pytest.mark.parametrize("graph", [lambda x: x.sin().sum(), lambda x: x.mul(x)])

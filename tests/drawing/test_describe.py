@@ -11,7 +11,7 @@ from drawing_models import Bert
 from torch import fx, nn
 
 from fxlab.drawing import Group, build_hierarchy
-from fxlab.drawing.rendering.describe import lines_of, module_text
+from fxlab.drawing.rendering.box import lines_of, module_text
 
 
 class Renamed(nn.MaxPool2d):

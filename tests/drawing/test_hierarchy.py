@@ -7,7 +7,7 @@ from drawing_models import Bert, Convolutions, Llama, flat_chain
 from torch import fx, nn
 
 from fxlab.drawing import Group, build_hierarchy
-from fxlab.drawing.rendering.describe import lines_of
+from fxlab.drawing.rendering.box import lines_of
 
 
 def traced(model: nn.Module) -> fx.GraphModule:

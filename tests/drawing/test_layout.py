@@ -25,7 +25,7 @@ def slow_graph(seed: int) -> str:
 def process(monkeypatch):
     made = layout.LayoutProcess()
     monkeypatch.setattr(layout, "_process", made)
-    monkeypatch.setattr(layout, "_cache", layout._Cache(10**6))
+    monkeypatch.setattr(layout, "_KNOWN", {})
     yield made
     made.stop()
 
@@ -88,33 +88,21 @@ def test_threads_get_their_own_answers(process):
 
 def test_a_finished_layout_is_remembered_and_the_memory_is_bounded(process, monkeypatch):
     first = lay_out(SMALL)
-    monkeypatch.setattr(process, "request", None)
+    asked = []
+    monkeypatch.setattr(process, "request", lambda *of: (asked.append(of[0]), ({"status": "ok"}, b"x"))[1])
     assert lay_out(SMALL) is first
-    cache = layout._Cache(100)
-    for number in range(10):
-        cache.put(b"%d" % number, b"x" * 30)
-    assert cache.get(b"9") is not None
-    assert cache.get(b"0") is None
+    assert not asked
+    others = [f"digraph {{ {number} }}" for number in range(layout.MOST_KNOWN)]
+    assert [lay_out(dot) for dot in (*others, SMALL, others[-1])] == [b"x"] * (layout.MOST_KNOWN + 2)
+    assert asked == [*others, SMALL]
 
 
 def test_without_any_graphviz_the_error_says_what_to_install(process, monkeypatch):
     monkeypatch.setattr(
         process, "request", lambda *_: ({"status": "no-graphviz", "error": "ImportError: x"}, b"")
     )
-    monkeypatch.setattr(layout.shutil, "which", lambda _: None)
     with pytest.raises(LayoutError, match="pip install 'pygraphviz"):
         lay_out(SMALL)
-
-
-def test_a_dot_on_path_stands_in_for_pygraphviz(process, monkeypatch, tmp_path):
-    dot = tmp_path / "dot"
-    dot.write_text(f"#!{sys.executable}\nimport sys\nsys.stdout.write(sys.argv[1] + sys.stdin.read())\n")
-    dot.chmod(0o755)
-    monkeypatch.setattr(
-        process, "request", lambda *_: ({"status": "no-graphviz", "error": "ImportError: x"}, b"")
-    )
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert lay_out(SMALL) == f"-Tsvg{SMALL}".encode()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy, render, to_dot
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import paint
-from fxlab.drawing.rendering.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
+from fxlab.drawing.rendering.theme import CHANGED, HEAT, KINDS, PLAIN, heat_colours
 from fxlab.overlays import Overlay
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,11 +12,17 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_HEIGHT, make_boxes
-from fxlab.drawing.rendering.dot import outline, write_dot
+from fxlab.drawing.rendering.dot import outline, safe_svg, write_dot
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.palette import CHANGED, CHANGED_CLUSTER, CLUSTER, box_colours
-from fxlab.drawing.rendering.safe_svg import safe_svg
-from fxlab.drawing.rendering.typography import has_known_width, printable, text_width
+from fxlab.drawing.rendering.theme import (
+    CHANGED,
+    CHANGED_CLUSTER,
+    CLUSTER,
+    box_colours,
+    has_known_width,
+    printable,
+    text_width,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
@@ -297,7 +303,7 @@ def test_layout_does_not_depend_on_installed_fonts(monkeypatch, tmp_path):
     here = render(view)
     monkeypatch.setenv("FONTCONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setattr(layout, "_process", layout.LayoutProcess())
-    monkeypatch.setattr(layout, "_cache", layout._Cache(0))
+    monkeypatch.setattr(layout, "_KNOWN", {})
     assert render(view) == here
     layout._process.stop()
 

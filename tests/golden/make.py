@@ -29,8 +29,7 @@ from fxlab.drawing import view as drawn_view
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
-from fxlab.drawing.rendering.lines import STYLES, LineStyles
-from fxlab.drawing.rendering.paint import module_alone, values_of, values_of_groups
+from fxlab.drawing.rendering.paint import STYLES, LineStyles, module_alone, values_of, values_of_groups
 from fxlab.graphs.matching import Provenance
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer
@@ -229,8 +228,8 @@ class _Maker:
     @staticmethod
     def _lines(view: View, by: str) -> str:
         """Return the colour and the thickness of each line, and what they mean."""
-        styles = LineStyles([view], by)
-        looks = [styles.look(view, edge) for edge in view.edges]
+        styles = LineStyles(view, by)
+        looks = [styles.look(edge) for edge in view.edges]
         legend = [] if styles.legend is None else [styles.legend.title, *(w for _, w in styles.legend.kinds)]
         drawn = [f"{look.colour or ''}:{look.thickness or 0:.1f}" for look in looks]
         return " ".join([*drawn, *legend])

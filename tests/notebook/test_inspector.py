@@ -125,6 +125,7 @@ READS = {
 """Ways to see an inspector."""
 
 
+@pytest.mark.usefixtures("young")
 def test_an_inspector_that_no_page_shows_is_refreshed_only_when_it_is_used(session, monkeypatch):
     shown, hidden = Page(Inspector(session)), {name: Inspector(session) for name in READS}
     refreshed, refresh = [], Inspector._refresh
@@ -195,7 +196,7 @@ def test_a_closed_inspector_does_not_follow_any_more(session: Session):
     closed.close()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("young")
 def test_a_session_does_not_keep_an_inspector_alive(session: Session):
     inspector = Inspector(session)
     followed = weakref.ref(inspector)
@@ -208,7 +209,7 @@ def test_a_session_does_not_keep_an_inspector_alive(session: Session):
     assert session.applied == (MERGE,)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("young")
 def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
     inspector = Inspector(make_session())
     reference = weakref.ref(inspector.session)

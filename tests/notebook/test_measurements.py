@@ -15,7 +15,7 @@ from fxlab.notebook import measuring
 from fxlab.notebook.inspector import Inspector
 from fxlab.view_model.measurements import MEASUREMENTS
 
-NOT_OF_ALL = ("patterns", "data", "worst-batches", "collectives")
+NOT_OF_ALL = ("data", "worst-batches", "collectives")
 NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name not in NOT_OF_ALL]
 
 

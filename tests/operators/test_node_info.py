@@ -16,9 +16,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 import fxlab
-from fxlab.command_line.commands.trace import _node_table
+from fxlab.command_line.commands.report import _node_table
 from fxlab.drawing import build_hierarchy
-from fxlab.drawing.rendering.describe import lines_of
+from fxlab.drawing.rendering.box import lines_of
 from fxlab.operators import node_info
 from fxlab.transformations.marks import add_mark
 from fxlab.view_model.graph_data.facts import Facts

@@ -5,8 +5,7 @@ import torch
 from torch.fx import Graph
 
 from fxlab.operators import describes, reads_layout, returns_number
-from fxlab.operators.python_functions import ADDRESSES, DATA, FACTS
-from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS
+from fxlab.operators.python_functions import ADDRESSES, DATA, DTYPE_READS, FACTS, GRADIENT_READS, LAYOUT_READS
 
 ANSWERS = (bool, int, float, str, torch.Size, torch.dtype, torch.layout, torch.device)
 VALUES = torch.arange(6.0).view(2, 3)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, symbolic_trace, trace_step
+from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, symbolic_trace
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.paint import values_of
@@ -62,21 +62,6 @@ def test_the_model_runs_once_for_all_costs(subject: Subject, monkeypatch: pytest
     source("time").overlay(subject)
     monkeypatch.setattr(fx.Interpreter, "run", None)
     source("memory").overlay(subject)
-
-
-def test_values_that_the_backward_pass_reads_say_how_long_they_are_kept() -> None:
-    def loss(output: torch.Tensor) -> torch.Tensor:
-        return output.square().mean()
-
-    step = trace_step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(3, 4), loss=loss)
-    overlay = source("kept-until").overlay(Subject(step))
-    names = [node.name for node in step.graph.nodes]
-    last = overlay.labels["tanh"].removeprefix("until ")
-    assert overlay.values["tanh"] == names.index(last) - names.index("tanh")
-    (node,) = (node for node in step.graph.nodes if node.name == last)
-    assert "tanh" in {read.name for read in node.all_input_nodes}
-    assert not any(name in overlay.values for name in names[names.index("ones_like") :])
-    assert not source("kept-until").is_made_of(symbolic_trace(nn.Linear(4, 1), torch.ones(3, 4)))
 
 
 def test_what_must_run_needs_inputs(subject: Subject) -> None:

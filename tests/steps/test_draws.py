@@ -6,7 +6,7 @@ from step_models import squared
 from torch import nn
 
 import fxlab
-from fxlab.steps import draws
+from fxlab.steps import recorded_calls
 from fxlab.values.tensors import same_bits
 
 
@@ -73,10 +73,10 @@ def test_an_optimizer_draws_in_the_layout_of_its_parameters():
 @pytest.mark.parametrize("follows_memory", [True, False])
 def test_numbers_follow_the_order_of_the_kernel(monkeypatch, follows_memory):
     # The other order is that of other processors.
-    monkeypatch.setattr(draws, "_follows_memory", lambda device: follows_memory)
+    monkeypatch.setattr(recorded_calls, "_follows_memory", lambda device: follows_memory)
     values = torch.empty(4, 3, 5).permute(2, 0, 1)
     drawn = []
-    for draw in (draws.IN_LAYOUT[torch.ops.aten.bernoulli.p], torch.ops.aten.bernoulli.p):
+    for draw in (recorded_calls.IN_LAYOUT[torch.ops.aten.bernoulli.p], torch.ops.aten.bernoulli.p):
         torch.manual_seed(0)
         drawn.append(draw(values, 0.5))
     assert drawn[0].stride() == values.stride()

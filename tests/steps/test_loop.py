@@ -122,11 +122,11 @@ def test_without_an_optimizer_gradients_are_added_as_backward_adds_them():
 
 
 class Counts(torch.nn.Module):
-    """Two embeddings of which one has sparse gradients, in a bag."""
+    """Two embeddings, one in a bag, whose gradients may be sparse."""
 
-    def __init__(self):
+    def __init__(self, sparse=False):
         super().__init__()
-        self.words = torch.nn.EmbeddingBag(9, 4, sparse=True)
+        self.words = torch.nn.EmbeddingBag(9, 4, sparse=sparse)
         self.kinds = torch.nn.Embedding(3, 4)
 
     def forward(self, x):
@@ -134,7 +134,7 @@ class Counts(torch.nn.Module):
 
 
 class Pile(torch.optim.Optimizer):
-    """Keeps all gradients, in a state that grows, and steps twice as far by those that are sparse."""
+    """Keeps all gradients, in a state that grows."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {"lr": 0.1})
@@ -143,25 +143,15 @@ class Pile(torch.optim.Optimizer):
     def step(self, closure=None):
         for parameter in self.param_groups[0]["params"]:
             gradient, state = parameter.grad, self.state[parameter]
-            if not gradient.is_sparse:
-                state["all"] = torch.cat([*([state["all"]] if "all" in state else []), gradient[None]])
-                gradient = state["all"].sum(0)
-            parameter.add_(gradient, alpha=-0.2 if gradient.is_sparse else -0.1)
+            state["all"] = torch.cat([*([state["all"]] if "all" in state else []), gradient[None]])
+            parameter.add_(state["all"].sum(0), alpha=-0.1)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.2, foreach=True),
-        Pile,
-    ],
-)
-def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(make):
+def test_state_of_another_size_trains_as_eagerly():
     torch.manual_seed(0)
     model = Counts()
     other = copy.deepcopy(model)
-    optimizer, other_optimizer = make(model.parameters()), make(other.parameters())
+    optimizer, other_optimizer = Pile(model.parameters()), Pile(other.parameters())
     data = [torch.randint(0, 9, (5, 3)) for _ in range(4)]
     train = fxlab.steps.as_step(
         fxlab.Session(fxlab.trace_step(model, data[0], loss=squared, optimizer=optimizer))
@@ -174,14 +164,14 @@ def test_sparse_gradients_and_state_of_another_layout_or_size_train_as_eagerly(m
     same_training(model, other, optimizer, other_optimizer)
 
 
-def test_an_optimizer_that_takes_sparse_gradients_apart_is_refused_for_that_reason():
-    model = Counts()
-    with pytest.raises(fxlab.TraceError, match=r"gradient is sparse .* reads the parts .*\(coalesce\)"):
+def test_an_optimizer_of_sparse_gradients_is_refused_for_that_reason():
+    model = Counts(sparse=True)
+    with pytest.raises(fxlab.TraceError, match=r"the gradient of words\.weight is sparse"):
         fxlab.trace_step(
             model,
             torch.ones(2, 3, dtype=torch.long),
             loss=squared,
-            optimizer=torch.optim.Adagrad(model.parameters()),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
         )
 
 
@@ -448,7 +438,7 @@ def test_several_steps_are_compared_bit_for_bit_and_leave_nothing_behind():
     optimizer = torch.optim.AdamW(model.parameters())
     step = fxlab.trace_step(model, torch.randn(6, 4), loss=squared, optimizer=optimizer)
     session = fxlab.Session(
-        step, passes=[fxlab.ActivationCheckpointing(budget=0.5), fxlab.from_callable(other_at_the_end)]
+        step, passes=[fxlab.ActivationCheckpointing(("1", "2")), fxlab.from_callable(other_at_the_end)]
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batches = [torch.randn(6, 4) for _ in range(3)]

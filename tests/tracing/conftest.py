@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
@@ -72,11 +71,9 @@ def nothing_is_left_behind(request):
     assert _left_in(dict(vars(request.module))) == set()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item, nextitem):
+@pytest.fixture(autouse=True, scope="session")
+def no_run_is_left():
     yield
-    # Not after each file: looking through all objects takes a second, and what is left stays.
-    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
-        gc.collect()
-        left = [run for run in gc.get_objects() if type(run) is RecordingState]
-        assert [type(run.model).__name__ for run in left] == []
+    gc.collect()  # once, as looking through all objects takes seconds
+    left = [run for run in gc.get_objects() if type(run) is RecordingState]
+    assert [type(run.model).__name__ for run in left] == []

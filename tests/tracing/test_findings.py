@@ -9,8 +9,7 @@ from torch import nn
 
 import fxlab
 from fxlab.base.reasons import Reason
-from fxlab.tracing.findings import Found
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.report import Found, Obstacle
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

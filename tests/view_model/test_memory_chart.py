@@ -15,7 +15,7 @@ def test_the_table_of_a_step_has_a_chart_with_the_peak_of_the_original():
     blocks = (nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()) for _ in range(4))
     model = nn.Sequential(*blocks)
     step = fxlab.trace_step(model, torch.randn(2048, 64), loss=lambda output: output.square().mean())
-    session = fxlab.Session(step, passes=[fxlab.ActivationCheckpointing(budget=0.6)])
+    session = fxlab.Session(step, passes=[fxlab.ActivationCheckpointing(("1", "2", "3"))])
     session.apply("activation-checkpointing")
     frame, words = MEMORY.make(session)
     before = fxlab.memory(session.original, session.inputs).peak

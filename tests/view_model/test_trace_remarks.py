@@ -13,8 +13,7 @@ from torch import fx, nn
 import fxlab
 from fxlab.html_report.report import _data
 from fxlab.notebook.inspector import Inspector
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.report import TraceReport
+from fxlab.tracing.report import Finding, Found, TraceReport
 from fxlab.view_model.session_remarks import _ADVICE, trace_remarks
 
 

@@ -222,7 +222,7 @@ export class DetailsPanel {
     const rows = links.map((link, i) =>
       h("li", this.link(link, short[i]), link.text && h("span.fxi-muted", link.text)),
     );
-    const head = h("div.fxi-row", h("h3.fxi-grow", title), onward);
+    const head = h("div.fxi-row", h("h3.fxi-grow.fxi-small", title), onward);
     return h("div.fxi-section", head, elidedList(rows, ENDS));
   }
 }

@@ -106,10 +106,8 @@ export class DataTable {
   /** The rows with all words of the filter, in the order on the screen. */
   private get sorted(): Cell[][] {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const isFound = (row: Cell[]): boolean => {
-      const text = row.map(cellValue).join(" ").toLowerCase();
-      return words.every((word) => text.includes(word));
-    };
+    const textOf = (row: Cell[]): string => row.map(cellValue).join(" ").toLowerCase();
+    const isFound = (row: Cell[]): boolean => words.every((word) => textOf(row).includes(word));
     const order = (a: Cell[], b: Cell[]): number => {
       for (const { column, isDescending } of this.keys) {
         const difference = compareCells(a[column] ?? null, b[column] ?? null);

@@ -113,7 +113,7 @@ export class ValueMap {
     );
     fill(this.legend, [
       h("span", ends[0]!),
-      low < high && h("span.fxi-map-bar", { style: `--colours: ${coloursOf(low, high, isSigned)}` }),
+      low < high && h("span.fxi-map-bar", { style: `--colours: ${coloursOf(low, isSigned)}` }),
       h("span", ends[1]!),
       hasNonFinite && h("span.fxi-map-nan", "NaN or ∞"),
     ]);
@@ -135,9 +135,11 @@ export class ValueMap {
 
   private colours(): Colours {
     const style = getComputedStyle(this.element);
-    const colour = (name: string): string => style.getPropertyValue(`--fxi-map-${name}`).trim();
+    const colour = (name: string): Pixel => pixel(style.getPropertyValue(`--fxi-map-${name}`).trim());
     return {
-      ...{ low: colour("low"), zero: colour("zero"), high: colour("high") },
+      low: colour("low"),
+      zero: colour("zero"),
+      high: colour("high"),
       nonFinite: colour("non-finite"),
     };
   }
@@ -213,8 +215,7 @@ function span(at: [number, number], { block, shape }: TensorMap, which: 0 | 1): 
 }
 
 function exact(cell: number): string {
-  if (Number.isNaN(cell)) return "NaN";
-  if (!Number.isFinite(cell)) return cell > 0 ? "∞" : "−∞";
+  if (!Number.isFinite(cell)) return withUnit(cell);
   return String(Number.isInteger(cell) ? cell : Number(cell.toPrecision(7)));
 }
 
@@ -263,12 +264,8 @@ export class SmallMaps {
 }
 
 /** Returns the colours of numbers from the least to the largest. */
-function coloursOf(low: number, high: number, isSigned: boolean): string {
-  const names = isSigned
-    ? ["low", "zero", "high"]
-    : high <= 0 && low < 0
-      ? ["low", "zero"]
-      : ["zero", "high"];
+function coloursOf(low: number, isSigned: boolean): string {
+  const names = isSigned ? ["low", "zero", "high"] : low < 0 ? ["low", "zero"] : ["zero", "high"];
   return names.map((name) => `var(--fxi-map-${name})`).join();
 }
 
@@ -291,13 +288,9 @@ export function numbersOf(numbers: "f4" | "f8", cells: string): Numbers {
   return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(i * 4, true));
 }
 
-/** The colours of a theme, as `#rrggbb`. */
-export interface Colours {
-  low: string;
-  zero: string;
-  high: string;
-  nonFinite: string;
-}
+type Pixel = [red: number, green: number, blue: number, opacity: number];
+/** The colours of a theme. */
+type Colours = Record<"low" | "zero" | "high" | "nonFinite", Pixel>;
 
 export interface Scale {
   /** Of the finite numbers, or as far below zero as above; NaN if there are none. */
@@ -307,8 +300,6 @@ export interface Scale {
   isSigned: boolean;
   hasNonFinite: boolean;
 }
-
-type Pixel = [red: number, green: number, blue: number, opacity: number];
 
 export function scaleOf(cells: Numbers): Scale {
   let [low, high, hasNonFinite] = [Infinity, -Infinity, false];
@@ -324,27 +315,17 @@ export function scaleOf(cells: Numbers): Scale {
 }
 
 export function colourOf(cell: number, { low, high, isSigned }: Scale, colours: Colours): Pixel {
-  if (!Number.isFinite(cell)) return pixel(colours.nonFinite);
-  if (isSigned) return between(colours.zero, cell < 0 ? colours.low : colours.high, Math.abs(cell) / high);
-  const isNegative = low < 0;
+  if (!Number.isFinite(cell)) return colours.nonFinite;
   // The strong colour is farthest from zero; where all are alike it is that of zero, or of what is none.
-  if (low === high) return between(colours.zero, isNegative ? colours.low : colours.high, low === 0 ? 0 : 1);
-  const share = cell / (high - low) - low / (high - low);
-  return isNegative ? between(colours.low, colours.zero, share) : between(colours.zero, colours.high, share);
+  const strong = (isSigned ? cell : low) < 0 ? colours.low : colours.high;
+  const above = cell / (high - low) - low / (high - low);
+  const alone = low === high ? Number(low !== 0) : low < 0 ? 1 - above : above;
+  const share = isSigned ? Math.abs(cell) / high : alone;
+  return colours.zero.map((channel, i) => Math.round(channel + (strong[i]! - channel) * share)) as Pixel;
 }
 
-function between(from: string, to: string, share: number): Pixel {
-  const [a, b] = [pixel(from), pixel(to)];
-  return a.map((channel, i) => Math.round(channel + (b[i]! - channel) * share)) as Pixel;
-}
-
-const PIXELS = new Map<string, Pixel>();
-
-function pixel(colour: string): Pixel {
-  const known = PIXELS.get(colour);
-  if (known) return known;
+/** Reads a colour such as `#rrggbb`. */
+export function pixel(colour: string): Pixel {
   const channel = (at: number): number => parseInt(colour.slice(at, at + 2), 16) || 0;
-  const made: Pixel = [channel(1), channel(3), channel(5), 255];
-  PIXELS.set(colour, made);
-  return made;
+  return [channel(1), channel(3), channel(5), 255];
 }

@@ -6,16 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import ExitCode, ends_with
-from fxlab.command_line.judged import facts_of
+from fxlab.command_line.answer import Answer, ExitCode, ends_with
 from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
-from fxlab.command_line.passed_session import inputs_for
+from fxlab.command_line.passed_session import facts_of, inputs_for
 
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:
     """Return a model, its description in words, and its source; of a recorded run its path."""
-    from fxlab.comparison.recorded.run_file import is_run_file
+    from fxlab.comparison.recorded.recorded_run import is_run_file
 
     if is_run_file(path):
         return path, f"{path} (a recorded run)", None
@@ -43,7 +41,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     from fxlab.tracing import TraceError
 
     paths = options.model, options.candidate
-    if not options.trust and all(is_weights(path) and not Path(path).is_dir() for path in paths):
+    if all(is_weights(path) and not Path(path).is_dir() for path in paths):
         return _weights(*paths, options)
     given = [_given(options, path) for path in paths]
     inputs, others = None, None

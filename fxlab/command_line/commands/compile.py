@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.base.author_frames import error_words
-from fxlab.command_line.answer import Answer, plain_warnings
-from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.base.units import counted
+from fxlab.command_line.answer import Answer, CommandError, ExitCode, ends_with, plain_warnings
 from fxlab.record_here import environment_for
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ def _as_main_program(script: str, arguments: Sequence[str], *, is_module: bool) 
 
 
 _STORY = ["compile", "function", "kind", "reason", "hint", "place", "seconds", "graph"]
-_MOST_EVENTS = 60
-"""Events of the story that are told on the first page of the report."""
 
 
 def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -190,28 +188,6 @@ def _judged(record: CompileRecord, *, judge: bool) -> tuple[pd.DataFrame, ExitCo
     return table, ExitCode.DONE
 
 
-def _story(record: CompileRecord) -> list[str]:
-    """Return the events that the list of graphs does not tell, a paragraph each."""
-    from fxlab.compiler.story.story import NO_OPERATORS
-
-    ends = {one.graph_break.place for one in record.sessions.values() if one.graph_break is not None}
-    told = [
-        event
-        for event in record.story().to_dict("records")
-        if event["kind"] != "compile"
-        and not (event["kind"] == "break" and event["place"] in ends)
-        and not event["reason"].startswith(NO_OPERATORS)
-    ]
-    lines = [
-        f"{event['kind']} of {event['function']} ({event['compile'] or 'not compiled'}): {event['reason']}"
-        + (f" at {': '.join(filter(None, (event['place'], event['code'])))}" if event["place"] else "")
-        + (f" — {event['hint']}" if event["hint"] else "")
-        for event in told[:_MOST_EVENTS]
-    ]
-    more = len(told) - _MOST_EVENTS
-    return [*lines, *([f"... and {more} more events: record.story() has all."] if more > 0 else [])]
-
-
 def _written(
     options: argparse.Namespace, record: CompileRecord, output: str, command: str, ended: ScriptEnd
 ) -> str:
@@ -220,7 +196,10 @@ def _written(
     notes = [f"torch.compile, recorded while this script ran: {command}"]
     if ended.words != "done":
         notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
-    notes += _story(record)
+    kinds = record.story()["kind"]
+    if len(kinds := kinds[kinds != "compile"]):
+        told = ", ".join(counted(number, str(kind)) for kind, number in kinds.value_counts().items())
+        notes.append(f"Dynamo's story has {told}: record.story() lists them.")
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
         if not output.endswith(".html"):

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.requirements import Requirement
 
 from fxlab._version import __version__
-from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import ExitCode
+from fxlab.command_line.answer import Answer, ExitCode
 
 if TYPE_CHECKING:
     from fxlab.session import Session

@@ -17,9 +17,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab._version import __version__
 from fxlab.base.author_frames import placed_words
 from fxlab.base.checks import describe, file_to_write, require_bool
-from fxlab.comparison.recorded.recorded_run import RecordedRun
+from fxlab.comparison.recorded.recorded_run import RecordedRun, write_run
 from fxlab.comparison.recorded.recorder import Recorder
-from fxlab.comparison.recorded.run_file import write_run
 from fxlab.front_desk.sources import resolved
 from fxlab.models.parallel.ranks import communicates
 from fxlab.models.running.running import (

@@ -1,4 +1,6 @@
-"""The compiler of a session: compiles its model again whenever a pass, a match or an option is switched."""
+"""The compiler of a session: compiles its model again on each switch, and judges Dynamo's capture of it."""
+
+from __future__ import annotations
 
 import re
 import traceback
@@ -13,9 +15,7 @@ from torch import nn
 from fxlab.base.author_frames import error_words, from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.units import listed
-from fxlab.compiler.code.hooks import generating
-from fxlab.compiler.compiling.capture import CAPTURE, Outcome
-from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, unfrozen
+from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, generating, unfrozen
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
@@ -32,11 +32,13 @@ from fxlab.models.running.running import (
     seed_generators,
 )
 from fxlab.models.state.model_state import gradients_kept, state_kept
+from fxlab.models.state.tensor_state import named_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.validation import Verdict, verdict
-from fxlab.values.tensors import same_bits
+from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE
+from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
 _MOST_CRASHES = 8
 """Passes that are left out because they raise, before the compile is given up."""
@@ -242,3 +244,43 @@ def _failure(name: str, error: Exception) -> RuntimeError:
         first = "\n".join(told[:3] or words.splitlines()[:3])[:_LONGEST]
         words = f"{words.splitlines()[0][:200]}{f' in {kernels}' if kernels else ''}:\n{first}"
     return RuntimeError(f"Compiling {name} failed, and nothing was changed. {words}")
+
+
+CAPTURE = "capture"
+"""The name of the stage that Dynamo's capture is: what the model's Python computes becomes graphs."""
+
+
+class Outcome:
+    """The tensors that a call returns and writes, and gradients.
+
+    ``module``: holds the modules that the call reads. ``arguments``: those of the call, by name.
+    """
+
+    def __init__(self, module: nn.Module, arguments: Mapping[str, Any]) -> None:
+        self._module, self._arguments = module, arguments
+        self._versions = {name: tensor._version for name, tensor in self._held()}
+
+    def _held(self) -> list[tuple[str, torch.Tensor]]:
+        held = [(STATE + name, tensor) for name, tensor in named_tensors(self._module)]
+        held += [(INPUT + name, tensor) for name, tensor in tensors_by_path(self._arguments).items()]
+        return [(name, tensor) for name, tensor in held if not tensor.is_inference()]
+
+    def of(self, result: Any, *, gradients: bool) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors that the call has returned and written, and gradients if asked for."""
+        returned = tensors_by_path(result)
+        written = {name: t for name, t in self._held() if self._versions.get(name) != t._version}
+        found = {path: tensor.detach().clone() for path, tensor in (returned | written).items()}
+        return found | (self._gradients(returned) if gradients else {})
+
+    def _gradients(self, returned: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        heads = {path: t for path, t in returned.items() if t.requires_grad and is_floating(t)}
+        leaves = {name: tensor for name, tensor in self._held() if tensor.requires_grad and tensor.is_leaf}
+        if not heads or not leaves:
+            return {}
+        generator = torch.Generator().manual_seed(0)
+        drawn = [torch.randn(t.shape, generator=generator, device="cpu").to(t) for t in heads.values()]
+        try:
+            found = torch.autograd.grad([*heads.values()], [*leaves.values()], drawn, allow_unused=True)
+        except RuntimeError:  # the model has run its backward pass itself
+            return {}
+        return {GRADIENT + name: g for name, g in zip(leaves, found, strict=True) if g is not None}

@@ -1,4 +1,4 @@
-"""The private hooks by which a model is compiled, without code and without leaving anything behind."""
+"""The private hooks by which a model is compiled, with or without code, and nothing is left behind."""
 
 import contextlib
 import copy
@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.base.heard_calls import Call, Patches
+from fxlab.base.heard_calls import LOCK, Call, Patches
 from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.graphs.held_modules import owner_of, plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story
-from fxlab.models.graph_modules.safe_code import protect
+from fxlab.models.graph_modules.generated_code import protect
 
 OF_AUTOGRAD = ("activation_memory_budget",)
 """Options of AOTAutograd: the share of activations that is kept for the backward pass."""
@@ -240,3 +240,24 @@ def cache_entries(code: types.CodeType) -> list[Any]:
     """Return Dynamo's compiled entries of a function, if this torch tells."""
     listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
     return [] if listed is None else list(listed(code))
+
+
+@contextmanager
+def generating() -> Iterator[None]:
+    """Let Inductor generate code again: no graph is read from its caches, only compiled kernels are."""
+    with LOCK, RestoringStack() as stack:
+        patches = Patches(stack)
+        patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
+        yield
+
+
+def why_no_code(device_types: set[str]) -> str:
+    """Return why Inductor can generate no code for some devices; empty if nothing is known against it."""
+    if "cpu" not in device_types:
+        return ""
+    try:
+        import_module("torch._inductor.cpp_builder").get_cpp_compiler()
+    except Exception as error:
+        words = str(error).strip().partition("\n")[0] or type(error).__name__
+        return f"there is no C++ compiler ({words}); install g++ or clang, or set CXX"
+    return ""

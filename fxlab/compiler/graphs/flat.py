@@ -1,16 +1,18 @@
-"""The compiler's flat graphs as graph modules with the model's own parameters and inputs."""
+"""The compiler's flat graphs, and its code, as graph modules with the model's own parameters and inputs."""
+
+from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.checks import describe
 from fxlab.base.torch_private import OpOverload
-from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.graphs.held_modules import paths_of
 from fxlab.compiler.graphs.hooks import (
     gradient_of,
@@ -22,16 +24,19 @@ from fxlab.compiler.graphs.hooks import (
     tangent_index,
 )
 from fxlab.compiler.graphs.lineage import (
+    Names,
+    Slot,
     class_paths,
     clean_meta,
     fill_module_stacks,
+    random_like,
     same_values,
+    slots_of,
     stack_of_path,
 )
-from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.graph_modules.free_paths import graph_module_of
+from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.models.running.autocast import UnderAutocast
 from fxlab.models.running.call_record import ALIASED_LATER
 from fxlab.models.running.running import generators_kept
@@ -367,3 +372,47 @@ def _read_of_nothing(node: Node) -> Node | None:
         return None
     updated = call.args[0]
     return updated[place] if isinstance(updated, list | tuple) else None  # type: ignore[index, return-value]
+
+
+class CompiledCode:
+    """Runs the code that Inductor has generated, on the arguments it was generated for and nothing else.
+
+    Guards of Dynamo stand before compiled code. It is called here without them, and reads memory as it is.
+    ``values``: the arguments that Dynamo captured the graph with. ``has_gradients``: whether a backward graph
+    was compiled as well.
+    """
+
+    __name__ = __qualname__ = "compiled_code"
+    is_generated_code = True
+    """Tells a verdict that there is no float64 run of it."""
+
+    def __init__(self, run: Callable[..., Any], values: Sequence[Any], *, has_gradients: bool) -> None:
+        self._run, self._has_gradients = run, has_gradients
+        self._given = [_known(value) for value in values]
+
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
+        """Run it; ValueError if it was not generated for an argument, or for gradients that are wanted."""
+        for place, (value, given) in enumerate(zip(values, self._given, strict=True)):
+            now = _known(value)
+            if now != given:
+                came = now if isinstance(value, torch.Tensor) else describe(value)
+                raise ValueError(f"compiled code: argument {place} is {came}; it was generated for {given}.")
+        needs = torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in values)
+        if needs and not self._has_gradients:
+            raise ValueError(
+                "compiled code: it was generated for inference, and has no gradients. Run it under "
+                "torch.no_grad(), or compile them: "
+                "fxlab.compiler.compile_session(model, inputs, training=True)."
+            )
+        return tuple(self._run(*values))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledCode:
+        return self
+
+
+def _known(value: Any) -> Any:
+    """Return, in words, the properties of a tensor that code requires; another value itself."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape, stride = list(value.shape), list(value.stride())
+    return f"{value.dtype} of shape {shape} and strides {stride} on {value.device}"

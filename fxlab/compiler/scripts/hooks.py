@@ -1,20 +1,17 @@
 """The private hooks of Dynamo by which the compiles of an unchanged script are heard; all in this file."""
 
 import functools
-import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.heard_calls import Call, Patches
 from fxlab.base.interrupts import RestoringStack
-from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
@@ -22,8 +19,6 @@ from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.hooks import hear_story
 from fxlab.compiler.story.story import Story
 
-_COMPILED = "__compiled_fn"
-"""The beginning of the names of graphs in the code that Dynamo makes."""
 _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, nn.Module
 """The callables that Dynamo treats as functions."""
 
@@ -50,8 +45,7 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
         patches.around(cached, around.cached_whole, lost)
         patches.around("torch._inductor.codecache:FxGraphCache.load_with_key", around.cached_graph, lost)
         hear_story(patches, story, listener.of_other_thread)
-        _hear_compiled_before(stack, listener.ran_before)
-        lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
+        lost = "Backward graphs are not seen, as they are compiled when they run"
         patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
         try:
             yield remarks
@@ -139,38 +133,6 @@ class _AroundScript:
             return _Stand(compiled, run)
         vars(run).update(getattr(compiled, "__dict__", {}))
         return run
-
-
-def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> None:
-    """Tell of each function that was compiled before, by name and line, when its code first runs."""
-    tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
-    codes = [reference() for reference in getattr(tracker, "seen", ())]
-    for code in filter(None, codes):
-        words = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
-        for entry in cache_entries(code):
-            made, manager = getattr(entry, "code", None), getattr(entry, "guard_manager", None)
-            names = (getattr(manager, "global_scope", None) or {}).get("G")
-            for name in getattr(made, "co_names", ()):
-                if isinstance(names, dict) and name.startswith(_COMPILED) and callable(names.get(name)):
-                    _tell_of_run(stack, names, name, functools.partial(ran, words))
-
-
-def _tell_of_run(stack: RestoringStack, names: dict[str, Any], name: str, ran: Callable[[], None]) -> None:
-    own, thread = names[name], threading.get_ident()
-
-    # Otherwise Dynamo would compile this function as well.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == thread:
-            ran()
-        return own(*args, **kwargs)
-
-    def put_back() -> None:
-        if names.get(name) is run:
-            names[name] = own
-
-    names[name] = run
-    stack.callback(put_back)
 
 
 class _Stand:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +16,13 @@ from torch import nn
 
 from fxlab.base.author_frames import error_words
 from fxlab.base.first_use import pd
+from fxlab.compiler.compile_session import CompileSession, linked
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
-from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, story_table
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compiler.compile_session has switches"
@@ -170,8 +170,8 @@ def record_compile() -> CompileRecord:
     """Record the work of ``torch.compile`` for the code of a block, which is not changed.
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with generated
-    code. Compiled graphs are not read from caches on disk. Code compiled before the block, or by another
-    thread, is not seen; ``remarks`` name the functions.
+    code. Compiled graphs are not read from caches on disk. Code compiled before the block is not seen: call
+    ``torch.compiler.reset()`` before. Nor is that of another thread, of which ``remarks`` tell.
 
     Returns
     -------
@@ -195,16 +195,6 @@ def record_compile() -> CompileRecord:
     3
     """
     return CompileRecord()
-
-
-def linked(
-    sessions: dict[str, CompileSession], remarks: Iterable[str]
-) -> tuple[Mapping[str, CompileSession], tuple[str, ...]]:
-    """Return the sessions and remarks of a record, which each of the sessions has as well."""
-    known, told = MappingProxyType(sessions), tuple(remarks)
-    for session in sessions.values():
-        session.graphs, session.remarks = known, told
-    return known, told
 
 
 class Recorded(Compiler):

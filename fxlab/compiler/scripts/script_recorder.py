@@ -8,7 +8,6 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
-from fxlab.operators.node_info import outputs_of
 from fxlab.tracing.dynamo.hooks import origin_of
 
 
@@ -41,16 +40,7 @@ class ScriptRecorder(Recorder):
 
     def of_other_thread(self, function: str) -> None:
         """Remark on a compile by another thread."""
-        self._remark(f"Another thread has compiled {function}; its graphs are not shown, only its story.")
-
-    def ran_before(self, function: str) -> None:
-        """Remark on code that ran and was compiled before."""
-        self._remark(
-            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside "
-            "of the block, or call torch.compiler.reset() before."
-        )
-
-    def _remark(self, words: str) -> None:
+        words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
         if words not in self.remarks:
             self.remarks.append(words)
 
@@ -89,31 +79,10 @@ class ScriptRecorder(Recorder):
         super()._begin_graph(graph_module)
 
     def _enter(self, phase: str, graph_module: GraphModule) -> None:
-        if not self.recordings:
+        inputs = graph_module.graph.find_nodes(op="placeholder")
+        is_backward = any(node.name.startswith("tangents") for node in inputs)
+        is_late = phase == PHASES[2] and is_backward and not self._compiles
+        if not self.recordings or is_late:  # with this torch it is not known of which graph it is
             super()._begin_graph(graph_module)
-            return
-        names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
-        saved = {name for name in names if not name.startswith("tangents")}
-        is_backward = len(saved) < len(names)
-        if phase == PHASES[2] and is_backward and not self._compiles:
-            self._find_forward(saved, graph_module)
-        super()._enter(phase, graph_module)
-
-    def _find_forward(self, saved: set[str], graph_module: GraphModule) -> None:
-        """Go back to the graph that a backward graph belongs to, which is compiled when it first runs."""
-        found = [one for one in self.recordings if "backward" not in one.stacks and _saves(one, saved)]
-        if len(found) != 1:
-            self.remarks.append("A backward graph was compiled late, and it is not known of which graph.")
-            # One of its own, which has not run and is not shown.
-            super()._begin_graph(graph_module)
-            return
-        self._recording, self._made = found[0], dict(found[0].stacks["forward"].first.made)
-
-
-def _saves(recording: Recording, names: set[str]) -> bool:
-    """Tell whether the last values that a forward graph returns, which it saves, have these names."""
-    stack = recording.stacks.get("forward")
-    if stack is None:
-        return False
-    values = outputs_of(stack.first.graph)
-    return {getattr(value, "name", "") for value in values[len(values) - len(names) :]} == names
+        else:
+            super()._enter(phase, graph_module)

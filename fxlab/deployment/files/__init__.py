@@ -1,7 +1,5 @@
 """Graphs as files that other programs run."""
 
-from fxlab.deployment.files.export import ExportedFile, export
-from fxlab.deployment.files.judge_file import file_verdict
-from fxlab.deployment.files.write_file import ExportError
+from fxlab.deployment.files.export import ExportedFile, ExportError, export, file_verdict
 
 __all__ = ["ExportError", "ExportedFile", "export", "file_verdict"]

@@ -1,38 +1,39 @@
-"""A view in the DOT language: to look at, and as an outline to be laid out.
+"""A view in the DOT language, as an outline to be laid out, and as an SVG that may be put into any page.
 
 An outline has sizes and edges without words or colours, which takes Graphviz half the time. Boxes lie in
-the same places with words, since cells have fixed sizes.
+the same places with words, since cells have fixed sizes. Only known elements of Graphviz's SVG stay.
+
+Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``,
+``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
+(``fx-changed``, ``fx-mark-0``), ``cluster-title``, and ``edge``. Any rule overrides the colours.
 """
 
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
-from fxlab.drawing.rendering.labels import (
-    box_label,
-    cluster_label,
-    column_label,
-    heading_label,
-    legend_label,
-    room_label,
-)
-from fxlab.drawing.rendering.lines import ALIKE, STYLES, LineStyles, values_text
-from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
-from fxlab.drawing.rendering.palette import (
+from fxlab.drawing.rendering.labels import box_label, cluster_label, column_label, legend_label, room_label
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.paint import ALIKE, STYLES, Legend, LineStyles, Painting, paint, values_text
+from fxlab.drawing.rendering.theme import (
     EDGE,
+    FONT,
     INK,
     LANE,
     SOFT_INK,
     Colours,
     box_colours,
     cluster_colours,
+    has_known_width,
     painted_colours,
+    printable,
+    text_width,
 )
-from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays.overlay import Overlay
 
@@ -70,7 +71,6 @@ class Arrangement:
 _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
-_SIDES = {"labelloc": "t", "labeljust": "c", "style": "rounded", "color": "transparent", "margin": "18"}
 _PARTS = {"color": "transparent", "margin": "0"}
 _SEVERAL = {"penwidth": "1.8"}
 _MAIN = {"weight": "6"}
@@ -100,40 +100,6 @@ def to_dot(
     return write_dot(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of several views in a drawing."""
-
-    name: str
-    """The heading."""
-    view: View
-    marks: Marks
-
-
-def side_by_side(
-    sides: Sequence[Side], overlays: Sequence[Overlay] = (), arrangement: Arrangement = PLAIN
-) -> str:
-    """Write views from left to right as one graph; ids of boxes begin with the number of their side."""
-    views = [side.view for side in sides]
-    paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
-    # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
-    styles = LineStyles(views, arrangement.lines)
-    lines = [*_head(arrangement, paintings[0].legend if paintings else None, styles.legend)]
-    ranked = any(view.hierarchy.columns for view in views)
-    lines += _arranged(*views)
-    place = 0
-    for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
-        boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
-        words = _Words(side.view, boxes, painting, styles, arrangement.shapes, f"side-{number}-")
-        look = f"label={heading_label(side.name)} {_listed(_SIDES)}"
-        lines += [*_rows(side.view, words, look, place), *_edges(side.view, words)]
-        place += len(side.view.parts)
-        if ranked and number:
-            ends = [f'"side-{at}-{views[at].boxes[0].id}"' for at in (number - 1, number)]
-            lines.append(_level(*ends))
-    return "\n".join([*lines, "}"])
-
-
 def signatures_of(marks: Marks) -> tuple[str, ...]:
     """Return the signatures in the order in which they first appear."""
     return tuple(dict.fromkeys(s for signatures in marks.values() for s in sorted(signatures)))
@@ -143,9 +109,9 @@ def write_dot(
     view: View, boxes: Mapping[str, Box], painting: Painting | None = None, arrangement: Arrangement = PLAIN
 ) -> str:
     """Write a view whose boxes are made already."""
-    styles = LineStyles([view], arrangement.lines)
+    styles = LineStyles(view, arrangement.lines)
     head = _head(arrangement, painting.legend if painting else None, styles.legend)
-    words = _Words(view, boxes, painting, styles, arrangement.shapes)
+    words = _Words(boxes, painting, styles, arrangement.shapes)
     return "\n".join([*head, *_lines(view, words), "}"])
 
 
@@ -176,20 +142,16 @@ def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
 
-def _arranged(*views: View) -> Sequence[str]:
+def _arranged(view: View) -> Sequence[str]:
     """Return the line that puts columns in a row, or lets those of a step have boxes at the same height."""
-    columns = sum(len(view.parts) for view in views)
     # Packed graphs have no columns of steps, so those are laid out together.
-    if any(view.hierarchy.columns for view in views):
+    if view.hierarchy.columns:
         return ['graph [newrank="true"]']
-    in_a_row = columns if len(views) > 1 else MOST_IN_A_ROW
-    return [f'graph [pack="40" packmode="array_tu{in_a_row}"]'] if columns > 1 else []
+    return [f'graph [pack="40" packmode="array_tu{MOST_IN_A_ROW}"]'] if len(view.parts) > 1 else []
 
 
 class _Sizes:
     """Writes the looks of boxes and lines in an outline."""
-
-    prefix = ""
 
     def __init__(self, boxes: Mapping[str, Box]) -> None:
         self.boxes = boxes
@@ -212,21 +174,15 @@ class _Sizes:
 
 
 class _Words(_Sizes):
-    """Writes the looks of boxes and lines with words and colours; ids begin with a prefix."""
+    """Writes the looks of boxes and lines with words and colours."""
 
     def __init__(
-        self,
-        view: View,
-        boxes: Mapping[str, Box],
-        painting: Painting | None,
-        styles: LineStyles,
-        has_shapes: bool,
-        prefix: str = "",
+        self, boxes: Mapping[str, Box], painting: Painting | None, styles: LineStyles, has_shapes: bool
     ) -> None:
         self._painted: Mapping[str, Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
-        self._view, self._styles, self._has_shapes, self.prefix = view, styles, has_shapes, prefix
+        self._styles, self._has_shapes = styles, has_shapes
 
     def closed(self, box: Box) -> str:
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
@@ -241,7 +197,7 @@ class _Words(_Sizes):
 
     def line(self, edge: VisibleEdge) -> str:
         words = printable(values_text(edge)) if self._has_shapes else ""
-        look = self._styles.look(self._view, edge)
+        look = self._styles.look(edge)
         drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
         written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
         if look.kept is None:
@@ -257,22 +213,16 @@ def _quoted(words: str) -> str:
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:
-    """Yield the lines of boxes and edges of a lone view."""
+    """Yield the lines of boxes and edges; boxes of each column are laid out alone, and put in a row."""
     yield from _arranged(view)
-    if len(view.parts) > 1:
-        yield from _rows(view, looks, _listed(_PARTS), 0)
-    else:
-        yield from _boxes(view, looks, 0)
-    yield from _edges(view, looks)
-
-
-def _rows(view: View, looks: _Sizes, look: str, place: int) -> Iterator[str]:
-    """Yield the lines of boxes; those of each column are laid out alone, and put in a row from a place on."""
-    for part in range(len(view.parts)):
-        yield f'subgraph "cluster_{looks.prefix}part-{part}" {{'
-        yield f'graph [{look} sortv="{place + part + 1}"]'
+    for part in range(len(view.parts)) if len(view.parts) > 1 else ():
+        yield f'subgraph "cluster_part-{part}" {{'
+        yield f'graph [{_listed(_PARTS)} sortv="{part + 1}"]'
         yield from _boxes(view, looks, part)
         yield "}"
+    if len(view.parts) <= 1:
+        yield from _boxes(view, looks, 0)
+    yield from _edges(view, looks)
 
 
 def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
@@ -282,7 +232,7 @@ def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
         return
     for number, words in enumerate(HEADINGS):
         if column := hierarchy.column(number):
-            name = f"{looks.prefix}column-{number}"
+            name = f"column-{number}"
             yield f'subgraph "cluster_{name}" {{'
             yield f'graph [id="{name}" {_listed(_COLUMNS)} {looks.heading(words)}]'
             yield from _lines_of(column, view, looks, 0, part)
@@ -292,9 +242,9 @@ def _boxes(view: View, looks: _Sizes, part: int) -> Iterator[str]:
 
 def _edges(view: View, looks: _Sizes) -> Iterator[str]:
     for left, right in view.level if view.hierarchy.columns else ():
-        yield _level(f'"{looks.prefix}{left.id}"', f'"{looks.prefix}{right.id}"')
+        yield _level(f'"{left.id}"', f'"{right.id}"')
     for upper, lower in view.above if view.hierarchy.columns else view.lonely:
-        yield f'"{looks.prefix}{upper.id}" -> "{looks.prefix}{lower.id}" [style="invis"]'
+        yield f'"{upper.id}" -> "{lower.id}" [style="invis"]'
     for edge in view.edges:
         source, target = view.column_of(edge.source), view.column_of(edge.target)
         if source == target or target == BELOW:
@@ -313,7 +263,7 @@ def _level(left: str, right: str) -> str:
 
 
 def _line_of(view: View, edge: VisibleEdge, looks: _Sizes, attributes: Mapping[str, str]) -> str:
-    source, target = looks.prefix + edge.source.id, looks.prefix + edge.target.id
+    source, target = edge.source.id, edge.target.id
     ends = (target, source) if "dir" in attributes else (source, target)
     written = _listed({"id": f"edge-{source}-{target}", **attributes})
     return f'"{ends[0]}" -> "{ends[1]}" [{written}{looks.line(edge)}]'
@@ -325,12 +275,10 @@ def _lines_of(
     for child in children:
         if isinstance(child, Leaf) or not view.is_cluster(child):
             if view.part_of[child.id] == part:
-                name = looks.prefix + child.id
-                yield f'"{name}" [id="{name}" {looks.closed(looks.boxes[child.id])}]'
+                yield f'"{child.id}" [id="{child.id}" {looks.closed(looks.boxes[child.id])}]'
         elif piece := view.pieces(child).get(part):
-            name = looks.prefix + piece
-            yield f'subgraph "cluster_{name}" {{'
-            yield f'graph [id="{name}" {looks.opened(looks.boxes[piece], depth)}]'
+            yield f'subgraph "cluster_{piece}" {{'
+            yield f'graph [id="{piece}" {looks.opened(looks.boxes[piece], depth)}]'
             yield from _lines_of(child.children, view, looks, depth + 1, part)
             yield "}"
 
@@ -362,3 +310,157 @@ def _size(box: Box) -> dict[str, str]:
 def _line_attributes(view: View, edge: VisibleEdge) -> dict[str, str]:
     is_main = (edge.source.id, edge.target.id) in view.main_path
     return (_SEVERAL if len(edge.leaves) > 1 else {}) | (_MAIN if is_main else {})
+
+
+_LONGEST_TOOLTIP = 300
+
+
+def render(
+    view: View,
+    *,
+    marks: Marks | None = None,
+    signatures: Sequence[str] | None = None,
+    overlay: Overlay | None = None,
+    arrangement: Arrangement = PLAIN,
+) -> str:
+    """Draw a view as SVG. The same view and marks give the same SVG.
+
+    ``marks``: node name -> signatures of the transformations that changed the node, by which boxes are
+    highlighted; one changed by ``signatures[i]`` (the marks in order, if left out) has the class
+    ``fx-mark-i``. ``overlay``: colours the boxes, with a legend. Raises fxlab.drawing.LayoutError if Graphviz
+    is missing, fails, takes too long or is cancelled.
+    """
+    marks = marks or {}
+    boxes = make_boxes(view, marks, signatures_of(marks) if signatures is None else signatures)
+    painting = paint(view, overlay) if overlay is not None else None
+    drawn = lay_out(write_dot(view, boxes, painting, arrangement))
+    return safe_svg(drawn, _tooltips(view, boxes))
+
+
+def _tooltips(view: View, boxes: Mapping[str, Box]) -> dict[str, str]:
+    """Return the full text of shortened lines of the boxes, and the tensors along the edges."""
+    words = {box.id: ", ".join((box.label, *box.details))[:_LONGEST_TOOLTIP] for box in boxes.values()}
+    for edge in view.edges:
+        source, target = edge.source.id, edge.target.id
+        shapes = values_text(edge)
+        ends = f"{boxes[source].title} → {boxes[target].title}"
+        words[f"edge-{source}-{target}"] = f"{ends} · {shapes}" if shapes else ends
+    return words
+
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_KNOWN = {
+    f"{_SVG}{tag}": (tag, attributes.split())
+    for tag, attributes in {
+        "g": "id class transform",
+        "path": "d fill stroke stroke-width stroke-dasharray",
+        "polygon": "points fill stroke stroke-width",
+        "text": "x y text-anchor font-size font-weight fill stroke stroke-width paint-order "
+        "textLength lengthAdjust",
+        "defs": "",
+        "linearGradient": "id gradientUnits x1 y1 x2 y2",
+        "stop": "offset style",
+    }.items()
+}
+"""Element -> its tag and attributes. Graphviz's tooltips are not among them, as these are ids."""
+_TEXT, _PATH = f"{_SVG}text", f"{_SVG}path"
+TITLE_GAP = 8
+"""Between the title of a cluster and its line."""
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_SPECIAL = re.compile(r"[&<>\"'\t\n\r]")
+_ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>\"'\t\n\r"})
+
+
+def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
+    """Return an SVG of Graphviz as one that is safe anywhere; its sizes are in CSS pixels.
+
+    Words are placed again by the metrics of one font, as the reader has other fonts than Graphviz.
+    ``tooltips``: id of a box, cluster or edge -> words about it.
+    """
+    root = ET.fromstring(graphviz_svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    parts = [
+        f'<svg xmlns="{_SVG[1:-1]}" class="fx-picture" width="{width:g}" height="{height:g}" '
+        f'viewBox="{left:g} {top:g} {width:g} {height:g}" font-family="{FONT}">'
+    ]
+    for whole in root:
+        # Every picture has such an element; two of them may be on one page.
+        whole.attrib.pop("id", None)
+        _raise_titles(whole)
+        _write(parts, whole, tooltips)
+    return "".join([*parts, "</svg>"])
+
+
+def _raise_titles(picture: ET.Element) -> None:
+    """Put the words of opened groups above the lines that cross them, on a border of the group's colour."""
+    for group in picture.findall(f"{_SVG}g[@class]"):
+        shape = group.find(_PATH)
+        if shape is None or "cluster" not in group.attrib["class"].split():
+            continue
+        words = group[[*group].index(shape) + 1 :]
+        del group[len(group) - len(words) :]
+        for text in filter(lambda each: each.tag == _TEXT, words):
+            text.attrib |= {"stroke": shape.attrib["fill"], "stroke-width": "4", "paint-order": "stroke"}
+        title = ET.SubElement(picture, f"{_SVG}g", {"class": "cluster-title", "of": group.get("id", "")})
+        title.extend(words)
+
+
+def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -> None:
+    """Write an element with all in it, if it is known; each value and text is escaped here, nowhere else."""
+    if element.tag not in _KNOWN:
+        return
+    tag, known = _KNOWN[element.tag]
+    if element.tag == _TEXT:
+        _fit(element)
+    found = element.attrib
+    parts.append(f"<{tag}" + "".join([f' {n}="{_escaped(found[n])}"' for n in known if n in found]) + ">")
+    if element.tag == _TEXT:
+        parts.append(_escaped(element.text or ""))
+    elif len(element):
+        tooltip = tooltips.get(found.get("id") or found.get("of", ""))
+        if tooltip:
+            parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
+        _place(element)
+        for child in element:
+            _write(parts, child, tooltips)
+    parts.append(f"</{tag}>")
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES) if _SPECIAL.search(text) else text
+
+
+def _place(group: ET.Element) -> None:
+    """Put words where they belong: Graphviz put them there by the fonts that it has."""
+    own = ""
+    words = group.get("class", "").split()
+    for before, text, after in zip(group, group[1:], [*group[2:], None], strict=False):
+        if text.tag != _TEXT:
+            continue
+        # Chips and badges are filled first and outlined last.
+        if after is not None and before.tag == after.tag == _PATH:
+            text.attrib |= {"x": _middle(before), "text-anchor": "middle"}
+        elif "node" in words:
+            own = own or _middle(next(group.iter(_PATH)))
+            text.attrib |= {"x": own, "text-anchor": "middle"}
+        elif "cluster-title" in words and before.tag == _TEXT:
+            text.text = (text.text or "").strip()
+            text.attrib["x"] = f"{float(before.attrib['x']) + _width(before) + TITLE_GAP:g}"
+
+
+def _middle(shape: ET.Element) -> str:
+    """Return where the middle of a shape lies from left to right."""
+    xs = [float(x) for x in _NUMBER.findall(shape.attrib["d"])[::2]]
+    return f"{(min(xs) + max(xs)) / 2:g}"
+
+
+def _fit(text: ET.Element) -> None:
+    """Fix the width of a text, so that it also fits where the reader's fonts are wider than the metrics."""
+    words = text.text or ""
+    if words.strip() and has_known_width(words):
+        text.attrib |= {"textLength": f"{_width(text):g}", "lengthAdjust": "spacingAndGlyphs"}
+
+
+def _width(text: ET.Element) -> float:
+    bold = "font-weight" in text.attrib
+    return text_width(text.text or "", float(text.attrib["font-size"]), bold=bold)

@@ -21,7 +21,7 @@ from fxlab.drawing.rendering.box import (
     chip_width,
 )
 from fxlab.drawing.rendering.paint import Legend
-from fxlab.drawing.rendering.palette import (
+from fxlab.drawing.rendering.theme import (
     CHANGED,
     CHIP,
     CHIP_INK,
@@ -31,16 +31,15 @@ from fxlab.drawing.rendering.palette import (
     PAPER,
     SOFT_INK,
     Colours,
+    text_width,
 )
-from fxlab.drawing.rendering.typography import printable, text_width
 
-TITLE_POINTS, CHIP_POINTS, HEADING_POINTS, COLUMN_POINTS = 14, 9, 15, 12
+TITLE_POINTS, CHIP_POINTS, COLUMN_POINTS = 14, 9, 12
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
 
 Lines have the size and colour that nodes and graphs give to their labels.
 """
 LEGEND_WIDTH, SWATCH_WIDTH, SCALE_HEIGHT, LEGEND_GAP = 212, 18, 12, 5
-HEADING_HEIGHT = 20
 BADGE_PADDING = 7
 SWATCH_GAP = 8
 _TO_THE_LEFT = 'ALIGN="LEFT" BALIGN="LEFT"'
@@ -91,14 +90,6 @@ def column_label(words: str, *, is_room: bool = False) -> str:
 def column_width(words: str) -> int:
     """Return the width of the heading of a column."""
     return ceil(text_width(words, COLUMN_POINTS))
-
-
-def heading_label(words: str) -> str:
-    """Return the heading of one of several views."""
-    words = printable(words)
-    width = text_width(words, HEADING_POINTS, bold=True)
-    heading = _td(_text(words, HEADING_POINTS, INK, bold=True), width, HEADING_HEIGHT)
-    return f"<{_table([_row(heading)])}>"
 
 
 def legend_label(legends: Sequence[Legend]) -> str:

@@ -2,15 +2,12 @@
 
 import atexit
 import contextlib
-import hashlib
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -18,8 +15,8 @@ LayoutFormat = Literal["svg", "png", "pdf", "dot"]
 
 TIMEOUT = 20.0
 """Seconds after which a layout is given up."""
-CACHE_BYTES = 32 * 2**20
-"""Bytes of finished layouts that are kept."""
+MOST_KNOWN = 16
+"""Layouts that are remembered."""
 
 _WORKER = Path(__file__).with_name("layout_worker.py")
 
@@ -120,31 +117,9 @@ def _read_answers(stdout: IO[bytes], answers: queue.SimpleQueue[tuple[dict[str, 
         stdout.close()
 
 
-class _Cache:
-    """Finished layouts by content, the least recently used forgotten first."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: bytes) -> bytes | None:
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-            return self._entries.get(key)
-
-    def put(self, key: bytes, data: bytes) -> None:
-        with self._lock:
-            self._size += len(data) - len(self._entries.pop(key, b""))
-            self._entries[key] = data
-            while self._size > self._limit and self._entries:
-                self._size -= len(self._entries.popitem(last=False)[1])
-
-
 _process = LayoutProcess()
-_cache = _Cache(CACHE_BYTES)
+_KNOWN: dict[tuple[str, str], bytes] = {}
+"""Finished layouts, the newest last."""
 atexit.register(lambda: _process.stop())
 
 
@@ -154,39 +129,19 @@ def start_layout_worker() -> None:
 
 
 def lay_out(dot: str, output_format: LayoutFormat = "svg", *, timeout: float = TIMEOUT) -> bytes:
-    """Lay out a graph with Graphviz's ``dot``: that of ``pygraphviz``, or else one on ``PATH``."""
-    key = hashlib.blake2b(f"{output_format}\0{dot}".encode("utf-8", "replace")).digest()
-    found = _cache.get(key)
-    if found is not None:
-        return found
+    """Lay out a graph with ``dot`` of the Graphviz in ``pygraphviz``; the last layouts are remembered."""
+    if (known := _KNOWN.get((dot, output_format))) is not None:
+        return known
     answer, data = _process.request(dot, output_format, timeout)
     if answer["status"] == "no-graphviz":
-        data = _run_dot_on_path(dot, output_format, timeout, answer["error"])
-    elif answer["status"] != "ok" or not data:
-        words = " ".join(filter(None, [answer.get("error", ""), answer.get("stderr", "").strip()]))
-        raise LayoutError(f"Graphviz could not lay out the graph: {words or 'no output'}")
-    _cache.put(key, data)
-    return data
-
-
-def _run_dot_on_path(dot: str, output_format: str, timeout: float, reason: str) -> bytes:
-    executable = shutil.which("dot")
-    if executable is None:
         raise LayoutError(
-            f"Graphviz was not found: pygraphviz cannot be imported ({reason}) and no 'dot' is on PATH. "
+            f"Graphviz was not found: pygraphviz cannot be imported ({answer['error']}). "
             "Install it with: pip install 'pygraphviz>=2.0'"
         )
-    try:
-        done = subprocess.run(
-            [executable, f"-T{output_format}"],
-            input=dot.encode("utf-8", "replace"),
-            capture_output=True,
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired:
-        raise LayoutTimeoutError(f"{executable} was stopped after {timeout:g} s.") from None
-    if done.returncode or not done.stdout:
-        raise LayoutError(
-            f"{executable} could not lay out the graph: {done.stderr.decode('utf-8', 'replace').strip()}"
-        )
-    return done.stdout
+    if answer["status"] != "ok" or not data:
+        words = " ".join(filter(None, [answer.get("error", ""), answer.get("stderr", "").strip()]))
+        raise LayoutError(f"Graphviz could not lay out the graph: {words or 'no output'}")
+    _KNOWN[dot, output_format] = data
+    for key in [*_KNOWN][: len(_KNOWN) - MOST_KNOWN]:
+        _KNOWN.pop(key, None)
+    return data

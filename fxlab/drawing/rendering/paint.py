@@ -1,18 +1,20 @@
-"""An overlay in colours: the fill of each box of a view, and its meaning.
+"""Colours of a picture and their meaning: an overlay on boxes, and dtypes or bytes on lines.
 
-The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture.
+The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture, and of
+``frontend/src/viewer/drawing/lines.ts``.
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fxlab.base.units import with_unit
+from fxlab.base.units import counted, with_unit
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
-from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
-from fxlab.drawing.rendering.typography import shorten
-from fxlab.drawing.view import View
+from fxlab.drawing.rendering.theme import KINDS, PLAIN, SAVED, Colours, heat_colours, shorten
+from fxlab.drawing.view import View, VisibleEdge
+from fxlab.operators.node_info import result_text, value_rows
 from fxlab.overlays.overlay import Overlay, Value
 
 LONGEST_WORDS = 30
@@ -79,38 +81,22 @@ def module_alone(leaf: Leaf, hierarchy: Hierarchy) -> str:
 
 def paint(view: View, overlay: Overlay) -> Painting:
     """Return how an overlay paints the closed boxes of a view; open groups keep their colours."""
-    return paint_together([(view, overlay)])[0]
-
-
-def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
-    """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
-    found = ((view, values_of(view, overlay)) for view, overlay in sides)
-    known = [{box.id: own[box.id] for box in view.boxes if box.id in own} for view, own in found]
-    values = [value for own in known for value in own.values()]
-    overlay = sides[0][1]
-    title = shorten(overlay.title, LONGEST_WORDS)
-    if overlay.kind == "text":
-        colours = [dict[str, Colours]() for _ in known]
-        legend = Legend(title, None)
-    elif overlay.is_numeric:
-        level, ends = _scale(overlay, [float(value) for value in values])
-        colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
+    of_all = values_of(view, overlay)
+    values = {box.id: of_all[box.id] for box in view.boxes if box.id in of_all}
+    title, colours = shorten(overlay.title, LONGEST_WORDS), dict[str, Colours]()
+    legend = Legend(title, None)
+    if overlay.is_numeric:
+        level, ends = _scale(overlay, [float(value) for value in values.values()])
+        colours = {box: heat_colours(level(float(value))) for box, value in values.items()}
         legend = Legend(title, ends)
-    else:
-        of_kind = kind_colours(map(str, values))
-        colours = [{box: of_kind[str(value)] for box, value in own.items()} for own in known]
+    elif overlay.kind != "text":
+        of_kind = kind_colours(map(str, values.values()))
+        colours = {box: of_kind[str(value)] for box, value in values.items()}
         legend = Legend(title, None, kind_words(of_kind))
-    return [
-        Painting(
-            {item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend, _short_labels(view, overlay)
-        )
-        for (view, overlay), own in zip(sides, colours, strict=True)
-    ]
-
-
-def _short_labels(view: View, overlay: Overlay) -> dict[str, str]:
+    shown = {item.id: colours.get(item.id, PLAIN) for item in view.boxes}
     labels = labels_of(view.hierarchy, overlay)
-    return {item.id: shorten(labels[item.id], LONGEST_WORDS) for item in view.boxes if item.id in labels}
+    short = {item.id: shorten(labels[item.id], LONGEST_WORDS) for item in view.boxes if item.id in labels}
+    return Painting(shown, legend, short)
 
 
 def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:
@@ -164,3 +150,84 @@ def kind_words(colours: Mapping[str, Colours]) -> tuple[tuple[Colours, str], ...
     if len(colours) > len(KINDS):
         words[-1] = "others"
     return tuple(zip(KINDS, words, strict=False))
+
+
+ALIKE, DTYPE, BYTES = "alike", "dtype", "bytes"
+STYLES = ALIKE, DTYPE, BYTES
+"""The things that lines are drawn by."""
+FEW_SHAPES = 3
+"""A line that more shapes flow along says how many values do."""
+THINNEST, THICKEST = 1.2, 5.0
+"""Lines by bytes."""
+
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class LineLook:
+    """The look of one line where it is not that of most."""
+
+    colour: str | None = None
+    thickness: float | None = None
+    kept: int | None = None
+    """The bytes that a step keeps along it for its backward pass."""
+
+
+class LineStyles:
+    """The looks of the lines of a view, which are compared with one another."""
+
+    def __init__(self, view: View, by: str = ALIKE) -> None:
+        self._by, self._view = by, view
+        drawn_by_bytes = (edge for edge in view.edges if by == BYTES or view.is_saved(edge))
+        self._most = max(map(bytes_of, drawn_by_bytes), default=0)
+        dtypes = (dtypes_of(edge) for edge in view.edges if by == DTYPE)
+        self._colours = kind_colours(filter(None, dtypes))
+
+    def look(self, edge: VisibleEdge) -> LineLook:
+        """Return the look of a line."""
+        is_kept = self._view.is_saved(edge)
+        kind = self._colours.get(dtypes_of(edge)) if self._by == DTYPE else None
+        colour = kind.border if kind else SAVED if is_kept else None
+        if not is_kept and self._by != BYTES:
+            return LineLook(colour)
+        flowing = bytes_of(edge)
+        share = (flowing / self._most) ** 0.5 if flowing else 0
+        return LineLook(colour, THINNEST + (THICKEST - THINNEST) * share, flowing if is_kept else None)
+
+    @property
+    def legend(self) -> Legend | None:
+        """The meaning of the looks; ``None`` where lines are alike."""
+        if self._by == BYTES:
+            return Legend(f"Lines: up to {with_unit(self._most, 'B')}", None)
+        if self._by == DTYPE:
+            return Legend("Lines: dtype", None, kind_words(self._colours))
+        return None
+
+
+def values_text(edge: VisibleEdge) -> str:
+    """Return the shapes of the values that flow, or how many values do."""
+    shapes = list(dict.fromkeys(text for leaf in edge.leaves if (text := result_text(leaf.node))))
+    return ", ".join(shapes) if len(shapes) <= FEW_SHAPES else counted(len(edge.leaves), "value")
+
+
+def dtypes_of(edge: VisibleEdge) -> str:
+    """Return the dtypes of the tensors that flow; empty if none is known."""
+    found = {
+        dtype for leaf in edge.leaves for _, dtype in value_rows(leaf.node) if dtype.startswith("torch.")
+    }
+    return ", ".join(dtype.removeprefix("torch.") for dtype in sorted(found))
+
+
+def bytes_of(edge: VisibleEdge) -> int:
+    """Return the bytes of the values of known sizes that flow."""
+    return sum(map(_bytes_of, edge.leaves))
+
+
+def _bytes_of(leaf: Leaf) -> int:
+    total = 0
+    for shape, dtype in value_rows(leaf.node):
+        sizes = shape.strip("()").replace(" ", "")
+        bits = 8 if dtype == "torch.bool" else int(next(iter(_NUMBER.findall(dtype)), 0))
+        if bits and shape.startswith("(") and not sizes.strip("0123456789,"):
+            total += math.prod(map(int, filter(None, sizes.split(",")))) * bits // 8
+    return total

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.base.checks import type_error
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import (
+    FakeTensorMode,
     allow_saved_hooks,
     are_saved_hooks_allowed,
     leave_transforms,
@@ -25,6 +26,7 @@ from fxlab.base.torch_private import (
     transforms_depth,
 )
 from fxlab.models.graph_modules.graph_module import INPUTS
+from fxlab.models.state.model_state import state_kept
 from fxlab.models.state.settings import requires_gradients
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import flatten_objects, is_object, map_tensors, tensors_inside, unflatten_objects
@@ -418,3 +420,27 @@ def model_inputs_in_batch(batch: Any, model: Any, *, optional: bool = False) -> 
     if isinstance(batch, tuple | list):
         return tuple(batch[: (not optional and names.required) or len(names.positional)])
     return batch
+
+
+def value_on_inputs(graph_module: GraphModule, node: Node) -> Any:
+    """Return the fake value of a node on the inputs that were noted; ``None`` if it is not known."""
+    if graph_module not in INPUTS:
+        return None
+    arguments, values = INPUTS[graph_module]
+    if node.name not in values:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        interpreter = Interpreter(graph_module)
+        with mode, torch.no_grad(), state_kept(graph_module):
+            interpreter.args_iter = iter(pytree.tree_map_only(partial, lambda made: made(), arguments))
+            for each in graph_module.graph.nodes:
+                interpreter.env[each] = values[each.name] = _value(interpreter, each)
+    return values[node.name]
+
+
+def _value(interpreter: Interpreter, node: Node) -> Any:
+    if node.op == "output" or any(interpreter.env[value] is None for value in node.all_input_nodes):
+        return None
+    try:
+        return interpreter.run_node(node)
+    except Exception:  # its shape depends on data, or it raises
+        return None

@@ -1,4 +1,4 @@
-"""Detect changed tensors by torch's version counters, without copying their values."""
+"""The tensors of a model and their versions, to compare the model with: cheap, also on the meta device."""
 
 from __future__ import annotations
 
@@ -20,10 +20,40 @@ from torch.fx import Graph, GraphModule
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fxlab.base.author_frames import is_installed
-from fxlab.base.torch_private import FakeTensor
+from fxlab.base.torch_private import FakeTensor, is_of_transform
 from fxlab.models.state.python_read import PLAIN, REGISTRIES, python_read
+from fxlab.operators.node_info import attribute_at
 from fxlab.values.containers import held_items, holds_attributes, is_a, memory_in, namespace_of, slots_of
 from fxlab.values.tensors import address, bits_of, inner_tensors, is_strided_on_cpu, version_of
+
+CALLS_A_MODULE = "fxlab.calls_a_module"
+"""The entry of ``meta`` of a graph that is a single call of a module under the name ``model``."""
+_OF_COMPILE = "_orig_mod."
+
+
+def plain_name(module: nn.Module, name: str) -> str:
+    """Return the name of a tensor as the model has it by itself, called by a graph or compiled or not."""
+    if getattr(module, "meta", {}).get(CALLS_A_MODULE):
+        name = name.removeprefix("model.")
+    return name.replace(_OF_COMPILE, "")
+
+
+def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
+    """Yield the parameters, buffers and constants of a module."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for node in module.graph.find_nodes(op="get_attr"):
+        value = attribute_at(module, str(node.target))
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return a key that is equal for two tensors with the same memory and layout."""
+    if is_of_transform(tensor):  # torch.func hides its memory
+        return (id(tensor),)
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
 
 _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""

@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that keeps the graphs it receives."""
+"""A backend of ``torch.compile`` that keeps the graphs it receives, and runs them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
+from torch.utils.checkpoint import checkpoint
 
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted
+from fxlab.models.graph_modules.generated_code import protect
+from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
-from fxlab.tracing.dynamo.runnable import runnable
 from fxlab.tracing.torch_private import FakeTensor
+
+
+def runnable(graph_module: GraphModule) -> Callable[..., Any]:
+    """Return the function that runs a graph, by code that torch's generator has no part in.
+
+    Dynamo marks checkpoints; they save memory only if they are called.
+    """
+    result = share_tensors_copy(graph_module)
+    for module in result.modules():
+        if isinstance(module, GraphModule):
+            for node in module.graph.find_nodes(
+                op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint
+            ):
+                node.target = checkpoint
+            protect(module.graph, always=True)
+            module.recompile()
+            # Dynamo's modules write their code when they are called, which costs each call.
+            assert module.code
+    return result.forward
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,233 @@
-"""Inputs for a model of transformers, made from its configuration and the signature of its ``forward``."""
+"""Inputs for a model of transformers, made from its configuration and the signature of its ``forward``.
+
+Where several may be meant they are tried, on tensors without data.
+"""
 
 from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from fxlab.base.checks import names_in
-from fxlab.tracing.inputs.input_makers import InputMaker, Places
-from fxlab.tracing.inputs.input_names import MAKERS, Make, alternatives
-from fxlab.tracing.inputs.input_trials import first_that_runs, why_refused
-from fxlab.tracing.inputs.placeholder_tokens import FeatureMaker, feature_makers, places_needed, places_of
-from fxlab.tracing.model_code.attributes import check_is_module, has_data
+from fxlab.base.interrupts import RestoringStack
+from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.state.model_state import state_kept
+from fxlab.tracing.bound_inputs import bound_arguments
+from fxlab.tracing.inputs.input_makers import MAKERS, InputMaker, Make, Places, alternatives
+from fxlab.tracing.messages import torch_logs_silent
+from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.given_model import check_is_module, has_data
+from fxlab.tracing.model_code.surroundings import run_alone
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import fake_twin
+from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
+
+_UNKNOWN = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
+"""Errors that only say that data would be needed to go on."""
+_UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not allocated yet")
+"""The same, where torch has no class for it."""
+
+
+def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first inputs that a model takes, as far as shapes can tell; the very first if it takes none.
+
+    ``candidates``: keyword arguments, the most likely ones first. Nothing is run if there is but one.
+    """
+    rest = iter(candidates)
+    first = next(rest)
+    second = next(rest, None)
+    if second is None or takes(model, first):
+        return first
+    return next((inputs for inputs in chain([second], rest) if takes(model, inputs)), first)
+
+
+def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model runs on inputs of these names, shapes and dtypes."""
+    try:
+        run_on_fakes(model, model, inputs)
+    except _UNKNOWN:
+        return True
+    except Exception as error:  # a model may refuse inputs in any way
+        return any(words in str(error) for words in _UNKNOWN_WORDS)
+    return True
+
+
+def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
+    """Return the error of a model that refuses inputs, or ``""``; a model without data tells nothing."""
+    if not has_data(model):
+        return ""
+    try:
+        run_on_data(model, model, inputs)
+    except Exception as error:  # a model may refuse inputs in any way
+        return str(error) or type(error).__name__
+    return ""
+
+
+def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """Call a model, or a method of it or of a part of it, on inputs of the model."""
+    with run_alone(model) as around:
+        kept = put_back_after(around), state_kept(model, others=around.tensors)
+        with RestoringStack(*kept, device_errors_raised(), torch.no_grad()):
+            return copy_context().run(call, **inputs)
+
+
+def run_on_fakes(
+    model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any], *, with_data: bool = False
+) -> Any:
+    """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
+    fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
+    with run_alone(model) as around:
+        kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
+        with RestoringStack(*kept, torch_logs_silent(), fakes.mode):
+            twin = fake_twin(model, fakes.mode)
+            call = twin.of(call)
+            return copy_context().run(call, **{name: fakes.values[name] for name in inputs})
+
+
+@dataclass(frozen=True)
+class FeatureMaker:
+    """The part of a model that makes features in the places of tokens."""
+
+    method: Callable[..., Any] | None
+    """Makes them; ``None`` if that is a part of ``forward``."""
+    names: tuple[str, ...]
+    """The inputs that it takes, of those that are made."""
+    unnamed: tuple[str, ...]
+    """Tensors that it would take as well, and that no inputs are made for."""
+    tokens: tuple[int, ...]
+    """The ids that may stand for a feature, the most likely first."""
+    kind: int
+
+
+_IMAGE, _VIDEO, _AUDIO = (
+    tuple(f"{kind}_token_{end}" for end in ("id", "index")) for kind in ("image", "video", "audio")
+)
+_FEATURE_MAKERS = {
+    "get_image_features": (("pixel_values",), _IMAGE, 1),
+    # Some models have the tokens of an image for each frame.
+    "get_video_features": (("pixel_values_videos", "pixel_values"), _VIDEO + _IMAGE, 2),
+    "get_audio_features": (("input_features", "input_values"), _AUDIO, 3),
+}
+"""Method of a model -> its possible main inputs, settings that name the token, and the kind of token."""
+
+
+def feature_makers(model: nn.Module, names: Collection[str]) -> Iterator[FeatureMaker]:
+    """Yield the methods of a model that make features of some of these inputs, to put among those of text."""
+    parameters = inspect.signature(model.forward).parameters
+    used: set[str] = set()
+    for method, (mains, settings, kind) in _FEATURE_MAKERS.items():
+        tokens = [getattr(model.config, name, None) for name in settings]
+        known = tuple(dict.fromkeys(token for token in tokens if isinstance(token, int) and token >= 0))
+        # The innermost: modules around it pass their arguments on without naming them.
+        owners = [module for module in model.modules() if hasattr(module, method)]
+        call = getattr(owners[-1], method) if owners else None
+        taken = parameters if call is None else inspect.signature(call).parameters
+        main = next((name for name in mains if name in names and name in taken and name not in used), None)
+        if main is None or not known:
+            continue
+        used.add(main)
+        tensors = (name for name, parameter in taken.items() if "Tensor" in str(parameter.annotation))
+        unnamed = () if call is None else tuple(n for n in tensors if n in parameters and n not in names)
+        given = () if call is None else tuple(name for name in names if name in taken)
+        yield FeatureMaker(call, given, unnamed, known, kind)
+
+
+def places_of(
+    maker: InputMaker, of: FeatureMaker, inputs: Mapping[str, torch.Tensor]
+) -> tuple[list[Places], str]:
+    """Return the places in each sequence for the features of inputs, for each token that may stand there.
+
+    There are none if the model refuses those inputs; the second value is then its error.
+    """
+    probed = [Places(token, count, of.kind) for count in (_PROBED, 0) for token in of.tokens]
+    if of.method is None:
+        return probed, ""
+    given = {name: inputs[name] for name in of.names if name in inputs}
+    # The same images come beside each way to make the rest.
+    asked = of.method, *((name, *_told_by(tensor)) for name, tensor in given.items())
+    if asked not in maker.counted:
+        maker.counted[asked] = _counted(maker.model, of.method, given)
+    found, refusal = maker.counted[asked]
+    if refusal:
+        return [], refusal
+    if found is None:
+        return probed, ""
+    return [Places(token, found // maker.batch_size, of.kind) for token in of.tokens], ""
+
+
+def _told_by(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return the values that the number of features may depend on: sizes, and whole numbers."""
+    values = None if tensor.is_floating_point() or tensor.is_meta else tuple(tensor.flatten().tolist())
+    return tensor.dtype, tuple(tensor.shape), values
+
+
+def _counted(
+    model: nn.Module, method: Callable[..., Any], given: Mapping[str, torch.Tensor]
+) -> tuple[int | None, str]:
+    """Return the number of features that a method makes of inputs, or its error."""
+
+    def count(**given: torch.Tensor) -> int | None:
+        return _count_of_features(method(**given))
+
+    refusal = ""
+    try:
+        inspect.signature(method).bind(**given)
+        # Data comes along: how many patches an image has may stand in one of the inputs.
+        for run in (partial(run_on_fakes, with_data=True), run_on_data):
+            try:
+                return run(model, count, dict(given)), ""
+            except Exception as error:  # a model may refuse inputs in any way
+                refusal = next(filter(None, str(error).splitlines()), type(error).__name__)
+    except TypeError as error:  # it takes more
+        refusal = str(error)
+    return None, refusal
+
+
+def places_needed(refusal: str, places: int) -> int | None:
+    """Return how many places a model says that it needs where it refuses the number that there are."""
+    numbers = [int(number) for number in re.findall(r"\d+", refusal)]
+    if "token" not in refusal or len(numbers) != 2 or places not in numbers:
+        return None
+    return sum(numbers) - places or None
+
+
+def _count_of_features(result: Any) -> int | None:
+    """Return how many features there are; nothing if the result does not have them where most have."""
+    features = getattr(result, "pooler_output", result)
+    features = getattr(result, "last_hidden_state", result) if features is None else features
+    mask = getattr(result, "attention_mask", None)
+    if isinstance(features, torch.Tensor) and mask is not None and mask.shape == features.shape[:-1]:
+        return int(mask.sum())  # the others are padding
+    each = features if isinstance(features, list | tuple) else [features]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in each):
+        return None
+    return sum(int(tensor.numel()) // int(tensor.shape[-1]) for tensor in each)
+
+
+_PROBED = 2
+"""Tokens side by side: some models put all features of an image in place of a single one."""
+
 
 _MOST = 1 << 30
 """The largest batch or sequence that is tried to be made."""

@@ -18,13 +18,12 @@ import torch
 from torch import nn
 
 from fxlab.base.interrupts import RestoringStack
-from fxlab.tracing.model_code.created_tensors import TensorsMade
-from fxlab.tracing.model_code.holders import put_name
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
-from fxlab.tracing.model_code.snapshot import Cached
-from fxlab.tracing.model_code.source_lines import where_asked
+from fxlab.tracing.model_code.running_code import where_asked
+from fxlab.tracing.model_code.snapshot import Cached, put_name
 from fxlab.tracing.model_code.surroundings import Surroundings
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.unseen_work import TensorsMade
+from fxlab.tracing.report import Obstacle
 from fxlab.tracing.torch_private import disable_current_modes
 from fxlab.values.containers import is_a, replace_item
 

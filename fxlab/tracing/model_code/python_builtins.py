@@ -27,7 +27,7 @@ from torch.nn import functional
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
-from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
+from fxlab.tracing.model_code.running_code import is_asked_by_own_code
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.containers import is_a
 

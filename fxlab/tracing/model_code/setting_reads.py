@@ -25,7 +25,7 @@ from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
 from fxlab.models.state.settings import GRADIENTS, Setting, of_environment
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
-from fxlab.tracing.model_code.source_lines import is_model_code, is_of_modules, where_asked
+from fxlab.tracing.model_code.running_code import is_model_code, is_of_modules, where_asked
 from fxlab.values.containers import is_a
 
 _READS_A_SETTING = re.compile(

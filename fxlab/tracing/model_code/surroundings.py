@@ -24,9 +24,8 @@ from fxlab.base.author_frames import is_installed
 from fxlab.base.exchanged import ABSENT
 from fxlab.models.state.model_state import SavedTensor, has_values
 from fxlab.models.state.python_read import attributes_of, classes_of, python_named
-from fxlab.tracing.model_code.holders import Environ, Slots
 from fxlab.tracing.model_code.model_files import file_of, files_around, is_apart, names_in
-from fxlab.tracing.model_code.snapshot import Snapshot
+from fxlab.tracing.model_code.snapshot import Environ, Slots, Snapshot
 from fxlab.values.containers import is_a
 from fxlab.values.tensors import has_memory, is_plain
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.base.torch_private import pytree
+from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.graph_modules.safe_code import protect
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import AutogradFunction
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes

@@ -20,13 +20,11 @@ from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.operators import computes, draws_random_numbers, may_alias
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.running_code import model_frames, stack_trace, where
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import Call, waits_for_others
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Finding, Found, Obstacle, TraceError
 from fxlab.tracing.shapes import symbolic_sizes
 from fxlab.tracing.shapes.fake_state import Originals
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, excludes_one_only, expression_of

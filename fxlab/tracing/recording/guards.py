@@ -14,16 +14,15 @@ from torch.utils.hooks import RemovableHandle
 
 from fxlab.models.running.autocast import AutocastState
 from fxlab.models.state.settings import Setting, require_settings
-from fxlab.operators.tensor_reads import NUMBER_OF, TEXT_READS
+from fxlab.operators.python_functions import NUMBER_OF, TEXT_READS
 from fxlab.tracing.bound_inputs import Size, name_of_size
-from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.source_lines import where
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.running_code import where
 from fxlab.tracing.recording.autocast_regions import require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque_calls import expected_of, require_result, unread_lists, with_any_list
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import Call, Raises
+from fxlab.tracing.report import Found, Obstacle
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, condition_text
 from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength, is_unread

@@ -23,11 +23,10 @@ from fxlab.base.exchanged import exchanged_code
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.base.torch_private import pytree
 from fxlab.tracing.messages import first_line, place_of
-from fxlab.tracing.model_code.attributes import attribute_of
-from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.given_model import attribute_of
+from fxlab.tracing.model_code.running_code import Part, Reason, parts_raising
 from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Obstacle, TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import call_on_data, data_in_place, data_of, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of, unknown_size

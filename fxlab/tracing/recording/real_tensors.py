@@ -11,8 +11,8 @@ from torch import nn
 
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.model_code.caches import Unused
-from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.model_code.unseen_work import OneThread
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber

@@ -14,22 +14,21 @@ from torch import nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
+from fxlab.base.garbage import without_collecting
 from fxlab.base.interrupts import RestoringStack, when_entered
 from fxlab.models.running.running import generators_kept, given_arguments, seed_generators
 from fxlab.models.state.model_state import python_generators, state_kept
 from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing.bound_inputs import Argument, inputs_of, mapped_tensors
-from fxlab.tracing.findings import Found
-from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.caches import caches_bypassed
-from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.given_model import LeafModules
 from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
-from fxlab.tracing.model_code.source_lines import is_asked_by_torch
+from fxlab.tracing.model_code.running_code import is_asked_by_torch
 from fxlab.tracing.model_code.surroundings import Surroundings
-from fxlab.tracing.model_code.threads import OneThread
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.unseen_work import OneThread, TensorsMade
 from fxlab.tracing.recording.autocast_regions import AutocastUse
+from fxlab.tracing.recording.handlers import reads, transforms
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.modules import functions_seen, hooks_of, modules_seen
 from fxlab.tracing.recording.handlers.operators import (
@@ -38,33 +37,6 @@ from fxlab.tracing.recording.handlers.operators import (
     lists_seen,
     make_and_record,
     require_of_data,
-)
-from fxlab.tracing.recording.handlers.reads import (
-    StoragesComparedError,
-    addresses_of_storages_seen,
-    allow_numbers,
-    arrays_seen,
-    constructors_seen,
-    copy_array,
-    describe_other_fakes,
-    leave_backward_hooks,
-    leave_profiling,
-    read_address,
-    read_one_number,
-    read_state,
-    refuse_backward,
-    refuse_memory,
-    require_own_storages,
-    storages_seen,
-)
-from fxlab.tracing.recording.handlers.transforms import (
-    autograd_functions_seen,
-    derivatives_refused,
-    derivatives_seen,
-    flex_attention_seen,
-    gradients_turned_on_seen,
-    saved_tensors_seen,
-    vmap_seen,
 )
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.run import (
@@ -75,7 +47,7 @@ from fxlab.tracing.recording.run import (
     TorchCall,
     TraceStrategy,
 )
-from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, TraceError
+from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, Found, Obstacle, TraceError
 from fxlab.tracing.shapes.asked_sizes import arithmetic_remembered
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
@@ -114,7 +86,7 @@ def record_on(
     while True:
         try:
             return recorded(rung, model, around, arguments, leaves)
-        except StoragesComparedError:
+        except reads.StoragesComparedError:
             # The model compares storages, so the answer has to be true; it costs more questions about sizes.
             rung = replace(rung, own_storages=True)
         except StateWrittenError as error:
@@ -151,12 +123,11 @@ def _on_fake_tensors(
     kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
     sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
     # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-    computing = (
-        *sizes,
-        when_entered(enable_python_dispatcher),
-        fakes_hidden() if rung.hides_fakes else nullcontext(),
-    )
-    entered = _random_numbers_of_checks(), *kept, *computing
+    computing = *sizes, when_entered(enable_python_dispatcher)
+    hidden = fakes_hidden() if rung.hides_fakes else nullcontext()
+    # Fake tensors take no memory that has to be found soon.
+    collecting = nullcontext() if rung.with_data else without_collecting()
+    entered = collecting, _random_numbers_of_checks(), *kept, *computing, hidden
     with RestoringStack(made):
         with (
             state_kept(model, values=False),  # the twin shares what cannot be copied
@@ -217,17 +188,18 @@ def _random_numbers_of_checks() -> Iterator[None]:
 
 
 HANDLERS: tuple[Handler, ...] = (
-    allow_numbers, describe_other_fakes, record_control_flow, refuse_backward, require_of_data, read_state,
-    read_one_number,
-    refuse_memory, require_own_storages, read_address, leave_profiling, leave_backward_hooks, copy_array,
-    hand_on_uncounted, join_uncounted,
+    reads.allow_numbers, reads.describe_other_fakes, record_control_flow, reads.refuse_backward,
+    require_of_data, reads.read_state, reads.read_one_number, reads.refuse_memory,
+    reads.require_own_storages, reads.read_address, reads.leave_profiling, reads.leave_backward_hooks,
+    reads.copy_array, hand_on_uncounted, join_uncounted,
 )  # fmt: skip
 """Tried in this order on each call that torch shows; a call without an answer is made and recorded."""
 
 HIDDEN_CALLS: tuple[Callable[[RecordingState], AbstractContextManager[None]], ...] = (
-    modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
-    flex_attention_seen, saved_tensors_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
-    addresses_of_storages_seen, storages_seen, arrays_seen, constructors_seen, lists_seen,
+    modules_seen, functions_seen, transforms.autograd_functions_seen, transforms.vmap_seen, loops_seen,
+    transforms.flex_attention_seen, transforms.saved_tensors_seen, transforms.derivatives_seen,
+    transforms.derivatives_refused, transforms.gradients_turned_on_seen, reads.addresses_of_storages_seen,
+    reads.storages_seen, reads.arrays_seen, reads.constructors_seen, lists_seen,
 )  # fmt: skip
 """Context managers that show the recorder, while the model runs, the calls that torch hides."""
 

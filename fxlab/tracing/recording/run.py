@@ -17,15 +17,13 @@ from fxlab.base.interrupts import InterruptsHeld
 from fxlab.models.running.autocast import UnderAutocast, autocast_state
 from fxlab.models.state.settings import function_modes_hidden
 from fxlab.tracing.bound_inputs import Size
-from fxlab.tracing.leaf_modules import LeafModules
-from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.given_model import LeafModules
 from fxlab.tracing.model_code.mode_reads import ModeReads
 from fxlab.tracing.model_code.model_files import files_of
-from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.running_code import Part, Reason, where
 from fxlab.tracing.model_code.setting_reads import OutsideReads, SettingReads
-from fxlab.tracing.model_code.source_lines import where
-from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.model_code.unseen_work import OneThread, TensorsMade
 from fxlab.tracing.recording.autocast_regions import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions

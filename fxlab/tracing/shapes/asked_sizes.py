@@ -18,9 +18,8 @@ from sympy.logic.boolalg import BooleanAtom
 
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import OpOverload
-from fxlab.tracing.model_code.running_calls import Reason, parts_running
-from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.running_code import Reason, is_model_code, parts_running, where_asked
+from fxlab.tracing.report import Obstacle
 from fxlab.tracing.shapes.symbolic_sizes import condition_text
 from fxlab.tracing.shapes.uncounted_lists import ListOfUnknownLength
 from fxlab.tracing.torch_private import (

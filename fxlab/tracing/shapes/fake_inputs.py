@@ -11,9 +11,8 @@ import torch
 from torch.fx import Graph
 
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors, name_of_size, resized
-from fxlab.tracing.model_code.running_calls import Reason
-from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.model_code.running_code import Reason
+from fxlab.tracing.report import Obstacle, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.shapes.symbolic_sizes import expression_of, holds, put_hints

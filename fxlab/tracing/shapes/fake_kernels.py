@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.report import Obstacle
 from fxlab.tracing.shapes.fake_mode import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.fake_state import call_on_data, environment_of, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import unknown_size

@@ -11,8 +11,8 @@ import torch
 
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.torch_private import HigherOrderOperator, OpOverload
-from fxlab.tracing.model_code.source_lines import is_model_code
-from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.model_code.running_code import is_model_code
+from fxlab.tracing.model_code.unseen_work import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import (

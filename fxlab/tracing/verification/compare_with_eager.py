@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.bound_inputs import Size, name_of_size
-from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Finding, Found, Obstacle, TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import holds
 from fxlab.tracing.slices import Outcomes
@@ -52,12 +50,7 @@ def check_given(eager: EagerReference, traced: GraphModule) -> list[Finding]:
 
 
 def check_others(
-    eager: EagerReference,
-    traced: GraphModule,
-    fakes: FakeInputs,
-    outcomes: Outcomes,
-    *,
-    on_other_data: bool,
+    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, outcomes: Outcomes, *, on_other_data: bool
 ) -> list[Finding]:
     """Compare a trace with the model on other inputs: at other sizes and with padding, together if it can be.
 
@@ -165,12 +158,7 @@ def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
 
     Sizes that were equal in the recorded run change together, as those of a text and of its mask must.
     """
-    symbols = fakes.free_symbols()
-    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
-
-    def is_allowed(values: dict[sympy.Symbol, int]) -> bool:
-        return all(holds(guard, symbols | values) for guard in guards)
-
+    symbols, is_allowed = fakes.free_symbols(), _allowed(fakes)
     alone: list[list[dict[sympy.Symbol, int]]] = []
     for size in sorted(set(symbols.values())):
         equal = [symbol for symbol in symbols if symbols[symbol] == size]
@@ -188,6 +176,21 @@ def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
     return [_named(fakes, values) for values in together], [
         [_named(fakes, values) for values in found] for found in alone
     ]
+
+
+def small_sizes(fakes: FakeInputs) -> dict[Size, int]:
+    """Return sizes as small as the recorded run's conditions allow, unequal where those of the run are."""
+    symbols = fakes.free_symbols()
+    smallest = {size: min(size, least) for least, size in enumerate(sorted(set(symbols.values())), 2)}
+    values = {symbol: smallest[size] for symbol, size in symbols.items()}
+    return sizes_at(fakes, values if _allowed(fakes)(values) else {})
+
+
+def _allowed(fakes: FakeInputs) -> Callable[[dict[sympy.Symbol, int]], bool]:
+    """Return a function that tells whether the recorded run's conditions hold where symbols change."""
+    symbols = fakes.free_symbols()
+    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
+    return lambda values: all(holds(guard, symbols | values) for guard in guards)
 
 
 def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol, int]:

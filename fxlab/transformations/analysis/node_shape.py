@@ -1,4 +1,4 @@
-"""Dtypes and numbers as far as they are known without running a graph."""
+"""Dtypes, casts and numbers as far as they are known without running a graph."""
 
 import weakref
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch.fx import Graph, Node
 
 from fxlab.base.torch_private import statically_known_true
 from fxlab.models.graph_modules.graph_state import description
-from fxlab.operators import is_of_python, returns_number, told_dtype
+from fxlab.operators import casts, computed_by, is_of_python, returns_number, told_dtype
 from fxlab.operators.node_info import known_result
 
 _NUMBER_TYPES = (bool, int, float, complex)
@@ -66,3 +66,21 @@ def numbers(graph: Graph) -> set[Node]:
         if is_number:
             found.add(node)
     return found
+
+
+def is_cast(node: Node) -> bool:
+    """Tell whether a node casts a tensor to a dtype, and moves it nowhere."""
+    if not casts(node) or set(node.kwargs) - {"dtype"}:
+        return False
+    to = [*node.args[1:], *node.kwargs.values()]
+    is_to_dtype = told_dtype(node) is not None and all(isinstance(value, torch.dtype) for value in to)
+    return is_to_dtype or computed_by(node) == "type_as"
+
+
+def uncast(value: Any) -> tuple[Any, tuple[Node, ...]]:
+    """Return the value before casts, and the casts, last first."""
+    found: list[Node] = []
+    while isinstance(value, Node) and is_cast(value):
+        found.append(value)
+        value = value.args[0] if value.args else None
+    return value, tuple(found)

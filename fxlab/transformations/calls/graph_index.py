@@ -10,8 +10,8 @@ from torch.fx import Node
 from fxlab.operators import describes, is_of_python
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.calls import Calls
+from fxlab.transformations.calls.term import Weight
 
 
 class GraphIndex:

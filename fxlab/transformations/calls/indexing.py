@@ -6,8 +6,7 @@ from torch.fx import Node
 
 from fxlab.operators.node_info import known_result
 from fxlab.operators.operator import WITH_INDICES
-from fxlab.transformations.calls.arguments import flat, from_start
-from fxlab.transformations.calls.term import Reading, Term
+from fxlab.transformations.calls.term import Reading, Term, flat, from_start
 
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
 """Operators that may return several tensors, of which Python's brackets take one."""

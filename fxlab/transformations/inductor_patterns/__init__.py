@@ -1,17 +1,17 @@
 """Patterns of the compiler's passes: where each was tried, how far the match came, and why it failed."""
 
-from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
 from fxlab.transformations.inductor_patterns.tables import (
+    Attempt,
+    Pattern,
     PatternAttempts,
     attempts_at,
     attempts_table,
     near_misses,
     not_tried,
-    patterns_table,
     told,
 )
 
 __all__ = [
     "Attempt", "Pattern", "PatternAttempts", "attempts_at", "attempts_table", "near_misses",
-    "not_tried", "patterns_table", "told",
+    "not_tried", "told",
 ]  # fmt: skip

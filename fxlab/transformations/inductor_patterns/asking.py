@@ -1,7 +1,5 @@
 """The private hooks of torch's pattern matcher that report failed matches, all in this file.
 
-Only ``expressions.py`` knows the parts of its patterns.
-
 While a pass of patterns runs, copies replace its entries, which do the same and report the outcome. The
 answers are the compiler's own, given when it asked, on the graph of that moment.
 """
@@ -25,10 +23,8 @@ from torch.fx import Node
 from fxlab.base.heard_calls import LOCK, Call, Patches, held_by_closure
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.units import counted
-from fxlab.operators.node_info import target_text
-from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern, any_of
-from fxlab.transformations.inductor_patterns.expressions import is_operator, names_of, parts_of
-from fxlab.transformations.inductor_patterns.tables import PatternAttempts
+from fxlab.operators.node_info import function_text, target_text
+from fxlab.transformations.inductor_patterns.tables import Attempt, Outcome, Pattern, PatternAttempts, any_of
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _MOST_LETTERS = 80
@@ -325,12 +321,8 @@ def _described(entry: Any) -> Pattern:
     """Return the pattern of an entry."""
     parts = [part for part in parts_of(entry.pattern) if is_operator(part)]
     operators = tuple(any_of(names_of(part)) for part in parts)
-    searched = (
-        held_by_closure(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
-    )
-    registered = searched or getattr(entry, "handler", None) or entry.extra_check
     begins = names_of(entry.pattern) or operators[-1:]
-    return Pattern(pattern_name(entry), begins, operators, _place_of(registered), entry.pattern)
+    return Pattern(pattern_name(entry), begins, operators)
 
 
 def pattern_name(entry: Any) -> str:
@@ -368,3 +360,41 @@ def _place_of(function: Any) -> str:
 
 def _clipped(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+
+
+def parts_of(pattern: Any) -> Iterator[Any]:
+    """Yield the parts of a pattern, each once, inputs first."""
+    seen: set[int] = set()
+
+    def walk(part: Any) -> Iterator[Any]:
+        if id(part) in seen or not _is_part(part):
+            return
+        seen.add(id(part))
+        inner = [getattr(part, name, None) for name in ("pattern", "inner_pattern")]
+        flat = getattr(part, "flat_args_kwargs", ((),))[0]
+        for other in (*flat, *getattr(part, "outputs", ()), *inner):
+            yield from walk(other)
+        yield part
+
+    yield from walk(pattern)
+
+
+def is_operator(part: Any) -> bool:
+    """Tell whether a part of a pattern matches a call; some that match any value have users too."""
+    return hasattr(part, "users") and hasattr(part, "fns")
+
+
+def names_of(pattern: Any) -> tuple[str, ...]:
+    """Return the operators of a part of a pattern, any of which matches."""
+    functions = [*getattr(pattern, "fns", ())]
+    packets = {id(function) for function in functions if isinstance(function, torch._ops.OpOverloadPacket)}
+    names = (
+        function if isinstance(function, str) else function_text(function)
+        for function in functions
+        if id(getattr(function, "overloadpacket", None)) not in packets
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def _is_part(value: Any) -> bool:
+    return hasattr(value, "pattern_eq")

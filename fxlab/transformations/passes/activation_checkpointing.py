@@ -1,7 +1,6 @@
 """Activation checkpointing: the backward pass computes activations again."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,16 +8,9 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.base.checks import describe, type_error
+from fxlab.base.checks import type_error
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.models.parallel.collectives import tensor_bytes
-from fxlab.operators.node_info import (
-    is_backward,
-    known_result,
-    module_stack,
-    stack_entry,
-    upstream,
-)
+from fxlab.operators.node_info import is_backward, module_stack, upstream
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
@@ -56,11 +48,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     ----------
     modules
         Paths of modules, or patterns such as ``"model.layers.*"``. Of a module and one inside of it, the
-        outer one counts. Left out, with a ``budget``, the blocks that the model repeats, or else its modules.
-    budget
-        How much may be kept for the backward pass: a share of the bytes kept without the pass (such as
-        ``0.5``), or a number of bytes (an ``int``). Modules that keep most are computed again first, until
-        the budget is met. Left out, all of them are.
+        outer one counts.
 
     Examples
     --------
@@ -80,63 +68,23 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     """
 
     modules: str | tuple[str, ...] = ()
-    budget: float | int | None = None
 
     def __post_init__(self) -> None:
         """Check the patterns."""
         given = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
             raise type_error("modules", "a path or pattern, or a tuple of these", self.modules)
-        is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
-        is_size = type(self.budget) is int and self.budget >= 0
-        if self.budget is not None and not (is_share or is_size):
-            raise ValueError(
-                "budget: expected a share from 0.0 to 1.0, or a number of bytes (an int), got "
-                f"{describe(self.budget)}."
-            )
 
     def match(self, facts: GraphFacts) -> Iterator[Recomputed]:
-        """Yield the calls of the chosen modules; with a budget, as few as it needs."""
-        forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
+        """Yield the calls of the chosen modules."""
         patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
-        if not patterns and self.budget is not None:
-            patterns = tuple(_blocks(forward))
         inside: dict[str, list[Node]] = {}
-        for node in forward:
-            if (path := _asked_for(node, patterns)) is not None:
+        for node in facts.graph_module.graph.nodes:
+            is_forward = node.op in _CALLS and not is_backward(node)
+            if is_forward and (path := _asked_for(node, patterns)) is not None:
                 inside.setdefault(path, []).append(node)
-        calls = [_recomputed(path, tuple(nodes), facts) for path, nodes in inside.items()]
-        return iter(calls if self.budget is None else self._within_budget(calls, facts, forward))
-
-    def _within_budget(
-        self, calls: list[Recomputed], facts: GraphFacts, forward: list[Node]
-    ) -> list[Recomputed]:
-        """Return the calls that save most, as many as the budget needs, in the order of the graph."""
-        graph = facts.graph_module.graph
-        reads = Counter(_maker(node, facts) for node in forward for user in node.users if is_backward(user))
-        kept = sum(_bytes(node) for node in reads if node.op in _CALLS)
-        # Inputs and results are in memory anyway.
-        there = (*graph.output_node().all_input_nodes, *(n for n in graph.nodes if n.op not in _CALLS))
-        reads.update(_maker(node, facts) for node in there)
-        assert self.budget is not None
-        most = self.budget * kept if isinstance(self.budget, float) else self.budget
-        changes = {call.path: _change_of_reads(call, facts) for call in calls}
-
-        def saved(call: Recomputed) -> int:
-            """Return the bytes that need not be kept, minus those that are kept for it."""
-            change = changes[call.path].items()
-            return sum(_bytes(node) * ((reads[node] > 0) - (reads[node] + more > 0)) for node, more in change)
-
-        chosen = set[str]()
-        for call in sorted(calls, key=saved, reverse=True):
-            if kept <= most:
-                break
-            # Inputs of a recomputed call must be kept for it, even if no other call needs them.
-            if (less := saved(call)) > 0 and self.refuse(call, facts) is None:
-                chosen.add(call.path)
-                kept -= less
-                reads.update(changes[call.path])
-        return [call for call in calls if call.path in chosen]
+        for path, nodes in inside.items():
+            yield _recomputed(path, tuple(nodes), facts)
 
     def refuse(self, candidate: Recomputed, facts: GraphFacts) -> Refusal | None:
         """Refuse modules of which nothing is kept, and those that read values written in place."""
@@ -194,45 +142,9 @@ def _recomputed(path: str, nodes: tuple[Node, ...], facts: GraphFacts) -> Recomp
     return Recomputed(nodes, again, readers, path)
 
 
-def _change_of_reads(call: Recomputed, facts: GraphFacts) -> Counter[Node]:
-    """Return the change in reads of each memory by the backward pass, if it computes values again."""
-    again, readers = set(call.again), set(call.readers)
-    change = Counter[Node]()
-    for node in call.again:
-        change[_maker(node, facts)] -= len(readers.intersection(node.users))
-        change.update(_maker(read, facts) for read in node.all_input_nodes if read not in again)
-    return change
-
-
 def _asked_for(node: Node, patterns: Collection[str]) -> str | None:
     """Return the outermost chosen call around a node."""
     for path in module_stack(node):
         if path and any(fnmatchcase(str(path).partition("@")[0], pattern) for pattern in patterns):
             return str(path)
     return None
-
-
-def _blocks(forward: Iterable[Node]) -> list[str]:
-    """Return the outermost modules with siblings of the same class, or else all."""
-    entries = (stack_entry(key, value) for node in forward for key, value in module_stack(node).items())
-    classes = {path.partition("@")[0]: str(owner) for path, owner in entries if path}
-    alike = Counter((path.rpartition(".")[0], owner) for path, owner in classes.items())
-    several = [path for path, owner in classes.items() if alike[path.rpartition(".")[0], owner] > 1]
-    outermost = [p for p in several if not any(p.startswith(f"{other}.") for other in several)]
-    return outermost or [path for path in classes if "." not in path]
-
-
-def _maker(node: Node, facts: GraphFacts) -> Node:
-    """Return the node that allocated the memory of a value; each of several results has its own."""
-    while may_return_view(node, facts.graph_module) and node.all_input_nodes:
-        source = node.all_input_nodes[0]
-        is_part = isinstance(known_result(source), tuple | list)
-        if is_part and not may_return_view(source, facts.graph_module):
-            break
-        node = source
-    return node
-
-
-def _bytes(node: Node) -> int:
-    """Return the bytes of the tensors that a node returns; symbolic sizes count as in the traced run."""
-    return tensor_bytes(known_result(node))

@@ -18,17 +18,14 @@ from fxlab.transformations.analysis.aliasing_and_writes import (
     why_not_the_same,
     why_of_use_elsewhere,
 )
-from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
+from fxlab.transformations.analysis.node_shape import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.purity import DROPOUT_MODULES
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
-from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Term
-from fxlab.transformations.patterns.fusing_pass import why_dtypes_differ
-from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.patterns.matching_pass import MatchingPass, why_dtypes_differ
 from fxlab.transformations.patterns.pattern import either
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import (
@@ -38,7 +35,7 @@ from fxlab.transformations.rewriting.dtype_checks import (
     refuse_autocast,
 )
 from fxlab.transformations.rewriting.editor import Editor, insert_call
-from fxlab.transformations.views.fill import Fill, as_fill
+from fxlab.transformations.views.fill import Fill, as_fill, first_column
 
 _ATEN = torch.ops.aten
 _PRODUCTS = frozenset({"matmul", "bmm"})

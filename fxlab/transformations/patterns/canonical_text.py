@@ -7,9 +7,8 @@ from torch.fx import GraphModule, Node
 from fxlab.base.torch_private import pytree
 from fxlab.operators.node_info import function_text
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
-from fxlab.transformations.calls.term import Term
+from fxlab.transformations.calls.term import Term, Weight
 
 
 def canonical_text(graph_module: GraphModule) -> str:

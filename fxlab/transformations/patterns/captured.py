@@ -10,8 +10,7 @@ from torch.fx import Node
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import statically_known_true
 from fxlab.operators.node_info import known_result
-from fxlab.transformations.calls.arguments import Weight
-from fxlab.transformations.calls.term import Term
+from fxlab.transformations.calls.term import Term, Weight
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import pytree
 from fxlab.operators.node_info import attribute_at, dtype_name, known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.term import Weight
 from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size, nodes_in
 from fxlab.transformations.patterns.replacing import Replacement, run, values_of
 from fxlab.values.tensors import SYMBOLIC, known_number

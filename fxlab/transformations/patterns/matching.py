@@ -8,8 +8,8 @@ from typing import Any
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason
-from fxlab.transformations.calls.arguments import Weight, from_start, is_number
-from fxlab.transformations.calls.term import Term
+from fxlab.transformations.calls.term import Term, Weight, from_start, is_number
+from fxlab.transformations.patterns.binding import ALSO_CALLED, SumMatching
 from fxlab.transformations.patterns.captured import (
     CallInPlaceOfModule,
     NearMiss,
@@ -19,7 +19,6 @@ from fxlab.transformations.patterns.captured import (
     is_same_number,
 )
 from fxlab.transformations.patterns.pattern import ANY, WEIGHT, Capture
-from fxlab.transformations.patterns.sums import ALSO_CALLED, SumMatching
 
 _COMMUTATIVE = ("add", "mul")
 _MOST_STEPS = 4000

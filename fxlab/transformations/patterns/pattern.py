@@ -15,9 +15,8 @@ from torch.fx.node import map_arg
 from fxlab.base.exchanged import patched_functions
 from fxlab.operators import is_of_python
 from fxlab.operators.node_info import outputs_of, upstream
-from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.calls import Calls
-from fxlab.transformations.calls.term import Term
+from fxlab.transformations.calls.term import Term, is_number
 
 NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
 """The kinds of values that an argument of a pattern may capture."""

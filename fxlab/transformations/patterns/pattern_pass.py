@@ -15,8 +15,8 @@ from fxlab.operators import draws_random_numbers
 from fxlab.operators.node_info import outputs_of
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import layout_matters
-from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
+from fxlab.transformations.calls.term import Weight
 from fxlab.transformations.foreign.from_callable import name_of
 from fxlab.transformations.patterns.captured import (
     AbsorbedTerms,

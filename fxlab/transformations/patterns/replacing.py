@@ -11,11 +11,11 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.graph_modules.free_paths import unused_name
+from fxlab.models.graph_modules.parts import unused_name
 from fxlab.operators import is_of_python, may_alias
 from fxlab.operators.node_info import attribute_at, outputs_of, upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.term import Weight
 from fxlab.transformations.patterns.captured import AbsorbedTerms, CallInPlaceOfModule, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 

@@ -1,4 +1,4 @@
-"""The common loop of fxlab's passes: match, refuse, rewrite."""
+"""The common loop of fxlab's passes: match, refuse, rewrite; candidates can be excluded."""
 
 import copy
 import functools
@@ -6,8 +6,8 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -19,18 +19,52 @@ from fxlab.base.garbage import without_collecting
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.models.graph_modules.graph_module import check_lints, ensure_picklable
-from fxlab.models.graph_modules.modes import Mode, RequireApart, RequireModes, first_computing
+from fxlab.models.graph_modules.parts import Mode, RequireApart, RequireModes, first_compute
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.base import explanation
-from fxlab.transformations.candidate_filter import Limit
+from fxlab.transformations.base import Transformation, explanation
+from fxlab.transformations.candidate_filter import Limit, node_names
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.journaled import JournaledTransformation, undo
 from fxlab.transformations.journal.node_state import NodeState
-from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import add_mark
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.signature import code_of
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePass(Transformation):
+    """A pass that ``only`` and ``exclude`` limit to some of its candidates."""
+
+    limited_to: Limit | None = field(default=None, init=False)
+
+    @abstractmethod
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
+
+    def rewrites(self, graph_module: GraphModule) -> list[Record]:
+        """Return the records of this pass in the journal of a module, one for each rewrite."""
+        from fxlab.transformations.journal.records_in_bodies import records_of
+
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        own = (record for record in records_of(graph_module) if record.signature == signature)
+        return [record for record in own if record.candidate or record.is_opaque]
+
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Limit this pass to some of its candidates; see :meth:`~fxlab.Transformation.only`."""
+        limit, names = self.limited_to or Limit(), node_names(nodes)
+        names = names if limit.only is None else limit.only & names
+        return self._limited(Limit(limit.excluded, names, missing_ok))
+
+    def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Exclude some candidates of this pass; see :meth:`~fxlab.Transformation.exclude`."""
+        limit = self.limited_to or Limit()
+        return self._limited(Limit(limit.excluded | node_names(nodes), limit.only, missing_ok))
+
+    def _limited(self, limit: Limit) -> Self:
+        limited = copy.copy(self)
+        object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
+        return limited
 
 
 class HasNode(Protocol):
@@ -231,7 +265,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
         if apart is not None:
             edit, inputs = Editor(graph_module, journal, made[-1]), tuple(facts.writes.inputs_written)
-            first = first_computing(graph_module.graph)
+            first = first_compute(graph_module.graph)
             edit.insert_before(first, "call_module", edit.add_check(apart), inputs)
         return bool(made)
 
@@ -273,7 +307,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         check = RequireModes(
             required, f"{self.name} was applied for", f"Reverse {self.name} before training."
         )
-        edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
+        edit.insert_before(first_compute(graph_module.graph), "call_module", edit.add_check(check))
 
     def _inputs_apart(self, facts: GraphFacts) -> RequireApart | None:
         """Return a check that refuses inputs through which the graph would write values that move."""

@@ -164,7 +164,7 @@ class _Run(OtherTensors):
         with torch.no_grad(), self._mode, _without_reports():
             self._give(inputs)
             self.run(enable_io_processing=False)
-        last = last_reads(self.graph)
+        last = _last_reads(self.graph)
         reads: dict[int, list[fx.Node | None]] = {}
         for node, held in self._of_node.items():
             for one in held:
@@ -364,7 +364,7 @@ def _owner_of(node: fx.Node) -> str:
     return module_path(node) if path is None else path.rpartition(".")[0]
 
 
-def last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
+def _last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
     """Return the node that reads each value last; ``None`` for values that the graph returns."""
     last: dict[fx.Node, fx.Node | None] = {}
     for node in graph.nodes:

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from fxlab.base.torch_private import TorchDispatchMode, pytree
 from fxlab.models.graph_modules.bodies import run_under
 from fxlab.models.parallel.collectives import exchanges
-from fxlab.operators.products import TORCH_NAMESPACES, multiplies_no_matrices
+from fxlab.operators.results import TORCH_NAMESPACES, multiplies_no_matrices
 from fxlab.values.tensors import is_floating, known_number, tensor_leaves
 
 _aten = torch.ops.aten

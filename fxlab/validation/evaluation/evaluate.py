@@ -13,20 +13,25 @@ from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model, source_of
 from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
 from fxlab.validation.arguments import check_runs, graph_to_run
-from fxlab.validation.evaluation.agreement import Metric
-from fxlab.validation.evaluation.batch_inputs import check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work, judged_batch
+from fxlab.validation.evaluation.judge_batch import (
+    FAILED,
+    REFUSED,
+    BatchResult,
+    Metric,
+    Work,
+    check_batch,
+    copied_batch,
+    inputs_of_batch,
+    judged_batch,
+)
 
 KEPT = 5
 """How many of the worst batches are kept as they are."""
 
 
 def evaluate(
-    reference: Model,
-    candidate: Model,
-    batches: Iterable[Any],
-    metrics: Mapping[str, Metric] | None = None,
+    reference: Model, candidate: Model, batches: Iterable[Any], metrics: Mapping[str, Metric] | None = None
 ) -> Evaluation:
     """Judge a model against another on many batches; ``session.evaluate`` does so with its own two.
 
@@ -113,10 +118,7 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
         raise ValueError("batches: there are none, and the first one gives the inputs to trace a model on.")
     check_batch(batch, 0)
     given = model_inputs_in_batch(batch, first.module)
-    graphs = (
-        graph_to_run(first.module, "reference", given),
-        graph_to_run(second.module, "candidate", given),
-    )
+    graphs = (graph_to_run(first.module, "reference", given), graph_to_run(second.module, "candidate", given))
     return *graphs, itertools.chain([batch], rest)
 
 

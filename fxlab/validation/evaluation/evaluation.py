@@ -10,8 +10,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
 from fxlab.base.units import counted, percent, with_unit
 from fxlab.models.running.running import Inputs
-from fxlab.validation.evaluation.agreement import SHARE, Measured
-from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, SHARE, BatchResult, Measured
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
 

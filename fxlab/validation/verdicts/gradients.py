@@ -21,8 +21,7 @@ from fxlab.models.running.running import (
     seed_generators,
 )
 from fxlab.models.state.model_state import state_kept, state_kept_in_call
-from fxlab.models.state.module_tensors import place_of, plain_name
-from fxlab.models.state.tensor_state import named_tensors
+from fxlab.models.state.tensor_state import named_tensors, place_of, plain_name
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Settings, wide_arguments

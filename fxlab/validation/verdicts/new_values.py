@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule
 
-from fxlab.models.state.module_tensors import place_of, tensors_of
+from fxlab.models.state.tensor_state import place_of, tensors_of
 from fxlab.values.tensors import (
     bits_of,
     is_plain,

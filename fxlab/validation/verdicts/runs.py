@@ -16,8 +16,8 @@ from fxlab.models.running.running import Inputs, given_arguments, named_argument
 from fxlab.models.state.settings import NumericSettings
 from fxlab.operators import describes, operator_of, returns_number
 from fxlab.operators.node_info import attribute_at
+from fxlab.validation.outputs.compare_outputs import Counterparts
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
-from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (

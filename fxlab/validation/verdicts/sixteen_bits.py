@@ -16,7 +16,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import counted, listed
 from fxlab.graphs.matching import match_nodes
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.models.state.module_tensors import tensors_of
+from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators import draws_random_numbers, sets_global_state
 from fxlab.operators.node_info import attribute_at, dtype_name
 from fxlab.operators.operator import operator_called

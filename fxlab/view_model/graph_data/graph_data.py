@@ -18,13 +18,13 @@ from fxlab.base.garbage import making_what_stays, without_collecting
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
 from fxlab.drawing.hierarchy.columns import HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
-from fxlab.drawing.rendering import box, palette
-from fxlab.drawing.rendering.describe import module_text
+from fxlab.drawing.rendering import box, theme
+from fxlab.drawing.rendering.box import module_text
 from fxlab.drawing.rendering.dot import outline
 from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
-from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
+from fxlab.drawing.rendering.theme import has_known_width, shorten, text_width
 from fxlab.graphs.matching import Provenance
 from fxlab.operators.node_info import parameter_count, result_text
 from fxlab.overlays import Overlay
@@ -394,7 +394,7 @@ def _written_of(leaf: Leaf, of: _Written) -> list[object]:
 
 def _look(made: box.Box) -> Look:
     """Describe a box as it looks wherever it is."""
-    colours = palette.box_colours(made.classes)
+    colours = theme.box_colours(made.classes)
     return {
         "kind": made.kind,
         "label": made.label,

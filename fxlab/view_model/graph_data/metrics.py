@@ -1,9 +1,8 @@
 """Measures for drawing in the page: sizes, fonts and the colours of paper."""
 
 from fxlab.drawing import view
-from fxlab.drawing.rendering import box, palette
-from fxlab.drawing.rendering.palette import CHANGED, HEAT, HEAT_LINE, INK, KINDS, PLAIN
-from fxlab.drawing.rendering.typography import FONT, text_width
+from fxlab.drawing.rendering import box, theme
+from fxlab.drawing.rendering.theme import CHANGED, FONT, HEAT, HEAT_LINE, INK, KINDS, PLAIN, text_width
 from fxlab.view_model.protocol import Metrics, Paints
 
 REVEAL_BUDGET = 110
@@ -19,10 +18,10 @@ METRICS: Metrics = {
     "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
     "parts": (view.MOST_IN_A_COLUMN, view.SHORTEST_COLUMN, view.COLUMN, view.LONGEST_COLUMN),
     "arrow": text_width(box.TO, box.CHIP_SIZE), "revealBudget": REVEAL_BUDGET, "sheet": box.SHEET,
-    "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": palette.GROUP_INK,
-    "changed": palette.CHANGED, "changedCluster": palette.CHANGED_CLUSTER,
-    "chipInk": palette.CHIP_INK, "chipColours": (palette.CHIP.fill, palette.CHIP.border),
-    "clusterColours": [(colours.fill, colours.border) for colours in palette.CLUSTER],
+    "ink": theme.INK, "softInk": theme.SOFT_INK, "edge": theme.EDGE, "groupInk": theme.GROUP_INK,
+    "changed": theme.CHANGED, "changedCluster": theme.CHANGED_CLUSTER,
+    "chipInk": theme.CHIP_INK, "chipColours": (theme.CHIP.fill, theme.CHIP.border),
+    "clusterColours": [(colours.fill, colours.border) for colours in theme.CLUSTER],
 }  # fmt: skip
 """The measures for placing and drawing boxes."""
 

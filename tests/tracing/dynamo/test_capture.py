@@ -32,6 +32,9 @@ class Model(nn.Module):
         return F.dropout(self.block(batch["x"]).sin() * count, training=self.training)
 
 
+MODEL, X = Model().eval(), torch.ones(3, 4)
+
+
 def captured(model, *args, **settings):
     torch._dynamo.reset()
     capture = Capture()
@@ -40,21 +43,22 @@ def captured(model, *args, **settings):
     return capture, output
 
 
-torch.manual_seed(0)
-MODEL, X = Model().eval(), torch.randn(3, 4)
-CAPTURE, OUTPUT = captured(MODEL, {"x": X})
+@pytest.fixture(scope="module")
+def of_model():
+    return captured(MODEL, {"x": X})
 
 
-def test_each_graph_is_kept_with_its_inputs_and_computes_what_comes_next():
-    values = [graph.graph_module(*graph.inputs)[0] for graph in CAPTURE.graphs]
+def test_each_graph_is_kept_with_its_inputs_and_computes_what_comes_next(of_model):
+    capture, output = of_model
+    values = [graph.graph_module(*graph.inputs)[0] for graph in capture.graphs]
     assert len(values) == 3
-    assert torch.equal(values[0], CAPTURE.graphs[1].inputs[0])
-    assert torch.equal(values[1], CAPTURE.graphs[2].inputs[0])
-    assert torch.equal(values[2], OUTPUT)
+    assert torch.equal(values[0], capture.graphs[1].inputs[0])
+    assert torch.equal(values[1], capture.graphs[2].inputs[0])
+    assert torch.equal(values[2], output)
 
 
-def test_weights_and_paths_have_the_names_of_the_whole_model():
-    first, second, last = (graph.graph_module for graph in CAPTURE.graphs)
+def test_weights_and_paths_have_the_names_of_the_whole_model(of_model):
+    first, second, last = (graph.graph_module for graph in of_model[0].graphs)
     names = ("first.weight", "first.bias", "layers.0.weight", "layers.0.bias", "offset")
     assert first.state_dict().keys() == {f"block.{name}" for name in names}
     assert [*second.state_dict()] == ["block.scale"]
@@ -64,14 +68,15 @@ def test_weights_and_paths_have_the_names_of_the_whole_model():
     assert [module_path(node) for node in linears] == ["block.first", "block.layers.0"]
 
 
-def test_a_break_has_its_reason_and_line():
-    (found,) = {graph.graph_break for graph in CAPTURE.graphs} - {None}
+def test_a_break_has_its_reason_and_line(of_model):
+    capture, _ = of_model
+    (found,) = {graph.graph_break for graph in capture.graphs} - {None}
     assert found.reason == "Call to `torch._dynamo.graph_break()`"
     assert found.place.startswith(__file__)
     assert found.code == "torch._dynamo.graph_break()"
     torch._dynamo.reset()  # It forgets what it has noted.
-    assert CAPTURE.breaks == (found,)
-    assert CAPTURE.table.reason.tolist() == [found.reason, "", ""]
+    assert capture.breaks == (found,)
+    assert capture.table.reason.tolist() == [found.reason, "", ""]
 
 
 def test_a_break_with_nothing_before_it_is_among_the_breaks():

@@ -6,8 +6,8 @@ import transformers as hf
 from agreement import assert_agree
 
 from fxlab import example_inputs, symbolic_trace
-from fxlab.tracing.inputs import placeholder_tokens
-from fxlab.tracing.inputs.input_trials import run_on_fakes
+from fxlab.tracing.inputs import example_inputs as input_module
+from fxlab.tracing.inputs.example_inputs import run_on_fakes
 
 pytestmark = pytest.mark.slow
 
@@ -513,7 +513,7 @@ def test_features_of_the_same_images_are_made_once(monkeypatch):
         runs.append({name: tuple(tensor.shape) for name, tensor in inputs.items()})
         return run_on_fakes(model, call, inputs, **options)
 
-    monkeypatch.setattr(placeholder_tokens, "run_on_fakes", run)
+    monkeypatch.setattr(input_module, "run_on_fakes", run)
     make, *_ = BESIDE_TEXT["patches on a grid"]
     names = ["input_ids", "pixel_values", "pixel_values_videos", "video_grid_thw"]
     with pytest.raises(ValueError, match="name image_grid_thw in input_names"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fxlab
-from fxlab.tracing.model_code.idle_reads import decides_nothing
+from fxlab.tracing.model_code.mode_reads import decides_nothing
 from fxlab.tracing.recording import recorder
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from fxlab import TraceError, symbolic_trace
 from fxlab.base.garbage import is_frozen
-from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.unseen_work import TensorsMade
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from step_models import batches, blocks, net, own_loss, squared
-from torch import nn
 
 import fxlab
 from fxlab import ActivationCheckpointing
@@ -97,54 +96,3 @@ def test_a_loop_with_checkpoints_trains_the_same():
 def test_modules_are_paths_or_patterns():
     with pytest.raises(TypeError, match="expected a path or pattern"):
         ActivationCheckpointing(["blocks"])
-
-
-def test_a_budget_chooses_as_few_blocks_as_it_takes(step):
-    whole, chosen = most_activations(step), []
-    for budget in (1.0, 0.8, int(0.8 * whole), 0.0):
-        session = fxlab.Session(step, passes=[ActivationCheckpointing(budget=budget)])
-        session.apply("activation-checkpointing")
-        nodes = session.graph_module.graph.nodes
-        chosen.append({node.meta["recomputed"] for node in nodes if "recomputed" in node.meta})
-        if budget == 0.8:
-            assert most_activations(session) <= budget * whole
-            assert session.verdict().status == "same bits"
-    assert [len(blocks) for blocks in chosen] == [0, len(chosen[1]), len(chosen[1]), 3]
-    assert 0 < len(chosen[1]) < 3
-
-
-def test_of_a_model_that_repeats_no_block_modules_are_computed_again():
-    block = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.LayerNorm(64))
-    changed = ActivationCheckpointing(budget=0.0)(step_of(nn.Sequential(block, nn.Tanh()), torch.ones(50, 8)))
-    assert {node.meta.get("recomputed") for node in changed.graph.nodes} == {None, "0"}
-
-
-@pytest.mark.weekly
-def test_a_budget_never_keeps_more():
-    layers = (
-        nn.Conv2d(3, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-    )
-    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 16, 4))
-    step = step_of(net, torch.randn(5, 3, 8, 8), optimizer=torch.optim.AdamW(net.parameters()))
-    # Values that a view holds, or that others need to be computed again, are kept all the same.
-    changed = ActivationCheckpointing(budget=0.5)(copy.deepcopy(step))
-    assert most_activations(changed) <= most_activations(step)
-
-
-def test_a_budget_computes_nothing_again_from_what_it_no_longer_keeps():
-    layers = (nn.Linear(4, 64), nn.Sigmoid(), nn.Tanh(), nn.Sigmoid(), nn.Tanh(), nn.Linear(64, 1))
-    step = step_of(nn.Sequential(*layers), torch.randn(5, 4))
-    changed = ActivationCheckpointing(budget=0.0)(copy.deepcopy(step))
-    assert [node.meta["recomputed"] for node in changed.graph.nodes if "recomputed" in node.meta] == ["2"]
-    assert most_activations(step) - most_activations(changed) == 4 * 5 * 64
-
-
-@pytest.mark.parametrize("budget", [1.5, -1, True, "2GB"])
-def test_what_is_no_budget_is_refused_in_words(budget):
-    with pytest.raises(ValueError, match="budget: expected a share"):
-        ActivationCheckpointing(budget=budget)

@@ -23,7 +23,7 @@ from fxlab import (
     from_callable,
 )
 from fxlab.base.reasons import Refusal
-from fxlab.models.graph_modules.modes import RequireApart
+from fxlab.models.graph_modules.parts import RequireApart
 from fxlab.rewriting import only_input, operator_of
 from fxlab.transformations import RewritePass
 
@@ -326,7 +326,7 @@ def test_merging_takes_no_more_memory_than_the_merged_weights():
     assert allocations.bytes < 0.1 * merged_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("young")
 @pytest.mark.parametrize(
     "pass_",
     [MergeLinears(), pytest.param(FuseBiasInLinear(), marks=pytest.mark.weekly)],

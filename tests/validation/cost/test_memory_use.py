@@ -1,5 +1,7 @@
 """Memory that is computed of shapes is the memory that a run takes."""
 
+import functools
+
 import pytest
 import torch
 from step_models import batches, blocks, net, own_loss, squared
@@ -12,25 +14,19 @@ from fxlab.validation.cost.memory import KINDS, PeakMemory
 GIVEN = ["parameters", "buffers", "optimizer state", "inputs"]
 
 
-def steps():
-    model = net()
-    yield (
-        "net",
-        fxlab.trace_step(
-            model, batches(1)[0], loss=own_loss, optimizer=torch.optim.AdamW(model.parameters())
-        ),
-    )
-    for checkpointed in ((), (0, 1, 2)):
-        model, x = blocks(3, checkpointed)
-        yield f"checkpoints {checkpointed}", fxlab.trace_step(model, x.repeat(40, 1), loss=squared)
+@functools.cache
+def step_of(checkpointed):
+    if checkpointed is None:
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters())
+        return fxlab.trace_step(model, batches(1)[0], loss=own_loss, optimizer=optimizer)
+    model, x = blocks(3, checkpointed)
+    return fxlab.trace_step(model, x.repeat(40, 1), loss=squared)
 
 
-STEPS = dict(steps())
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_the_peak_is_that_of_a_run_with_counted_allocations(name):
-    step = STEPS[name]
+@pytest.mark.parametrize("checkpointed", [None, (), (0, 1, 2)])
+def test_the_peak_is_that_of_a_run_with_counted_allocations(checkpointed):
+    step = step_of(checkpointed)
     use = fxlab.memory(step)
     with torch.no_grad(), PeakMemory() as measured:
         result = step(**fxlab.Session(step).inputs)
@@ -57,7 +53,7 @@ def test_the_peak_of_training_is_that_of_torchs_own_tracker(name):
 
 def test_memory_is_told_by_kind_and_module():
     model, x = blocks(1)
-    use = fxlab.memory(STEPS["net"])
+    use = fxlab.memory(step_of(None))
     parameters = sum(p.numel() for p in net().parameters())
     assert (use.table["parameters"] == 4 * parameters).all()
     assert use.table["new state"].iloc[-1] > use.table["parameters"].iloc[-1]
@@ -88,7 +84,7 @@ def test_any_graph_has_a_memory_and_views_count_once():
 
 
 def test_a_session_shows_its_present_stage():
-    session = fxlab.Session(STEPS["net"])
+    session = fxlab.Session(step_of(None))
     before = fxlab.memory(session)
     session.apply("eliminate-common-subexpressions")
     after = fxlab.memory(session)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxlab.validation.tensor_values import statistics as module
-from fxlab.validation.tensor_values.slices import slice_of
+from fxlab.validation.tensor_values.node_values import slice_of
 from fxlab.validation.tensor_values.statistics import histogram_of, statistics_of
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

@@ -1,6 +1,7 @@
 """How large a mistake a verdict says could still hide: no larger one ever does."""
 
 import copy
+import functools
 from dataclasses import asdict
 
 import pytest
@@ -36,23 +37,24 @@ class Merged(nn.Module):
         return torch.softmax(self.query(x) @ self.key(x).transpose(-1, -2) * 0.2, -1) @ x
 
 
-def _pairs():
-    for cls, shape, make in (
-        (Folded, (2, 3, 8, 8), FuseBatchNorm2dInConv2d),
-        (Merged, (2, 9, 24), MergeLinears),
-    ):
-        for dtype in DTYPES:
-            torch.manual_seed(0)
-            model = cls().eval()
-            for module in model.modules():
-                if isinstance(module, nn.BatchNorm2d):
-                    module.running_mean.normal_(), module.running_var.uniform_(0.5, 2)
-            x = torch.randn(shape).to(dtype)
-            original = fxlab.symbolic_trace(model.to(dtype), (x,), check=False)
-            yield original, make()(share_tensors_copy(original)), x
+PAIRS = [
+    (*each, dtype)
+    for each in ((Folded, (2, 3, 8, 8), FuseBatchNorm2dInConv2d), (Merged, (2, 9, 24), MergeLinears))
+    for dtype in DTYPES
+]
 
 
-PAIRS = [*_pairs()]
+@functools.cache
+def _pair(index):
+    cls, shape, make, dtype = PAIRS[index]
+    torch.manual_seed(0)
+    model = cls().eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(), module.running_var.uniform_(0.5, 2)
+    x = torch.randn(shape).to(dtype)
+    original = fxlab.symbolic_trace(model.to(dtype), (x,), check=False)
+    return original, make()(share_tensors_copy(original)), x
 
 
 def _weights(graph):
@@ -92,7 +94,7 @@ def _size_of_mistake(original, right, wrong, x):
     st.sampled_from([0.1, 0.5, 1.0]),
 )
 def test_a_mistake_larger_than_what_could_hide_is_always_reported(pair, place, exponent, rows):
-    original, right, x = PAIRS[pair]
+    original, right, x = _pair(pair)
     wrong = _with_mistake(right, place, 10**exponent, rows)
     found = verdict(original, wrong, x)
     mistake = _size_of_mistake(original, right, wrong, x)
@@ -103,7 +105,7 @@ def test_a_mistake_larger_than_what_could_hide_is_always_reported(pair, place, e
 @pytest.mark.parametrize("pair", range(len(PAIRS)))
 def test_what_could_hide_is_no_idle_number(pair):
     # A mistake in the graph, ten times what the correct model says could hide, is found.
-    original, right, x = PAIRS[pair]
+    original, right, x = _pair(pair)
     correct = verdict(original, right, x)
     assert correct.agrees
     if correct.status == Status.SAME_BITS:
@@ -118,7 +120,7 @@ def test_what_could_hide_is_no_idle_number(pair):
 
 
 def test_the_table_and_the_words_have_it():
-    original, right, x = PAIRS[0]
+    original, right, x = _pair(0)
     found = verdict(original, right, x)
     assert found.table.loc["output", "hidden"] == found.hidden == found.outputs["output"].hidden > 0
     assert "; a mistake of more than " in found.reason
@@ -148,7 +150,7 @@ def test_the_worst_of_the_outputs_with_other_bits_counts():
 
 @pytest.mark.parametrize("pair", range(len(PAIRS)))
 def test_each_node_has_its_own(pair):
-    original, right, x = PAIRS[pair]
+    original, right, x = _pair(pair)
     table = fxlab.compare_nodes(original, right, x, judge=True)
     assert list(table)[:-3] == list(fxlab.compare_nodes(original, right, x))
     assert set(table["status"]) <= {Status.SAME_BITS, Status.WITHIN_ROUNDING}
@@ -159,7 +161,7 @@ def test_each_node_has_its_own(pair):
 
 
 def test_the_first_node_that_is_different_is_where_the_models_diverge():
-    original, right, x = PAIRS[0]
+    original, right, x = _pair(0)
     wrong = _with_mistake(right, 0, 0.5, 1)
     found = fxlab.first_divergence(original, wrong, x)
     table = fxlab.compare_nodes(original, wrong, x, judge=True)

@@ -95,6 +95,7 @@ def test_a_stage_adds_the_lines_that_no_other_has(session: Session) -> None:
     assert not any(graphs.data.take().values())
 
 
+@pytest.mark.usefixtures("young")
 def test_code_of_a_stage_that_is_gone_is_let_go(session: Session) -> None:
     graphs = SessionGraphs(session)
     graphs.code(2, 1)

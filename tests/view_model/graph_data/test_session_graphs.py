@@ -93,6 +93,7 @@ def test_any_stage_is_compared_with_any_below_it(session: Session) -> None:
         assert set(page.names(number)) == expected
 
 
+@pytest.mark.usefixtures("young")
 def test_stages_that_stay_keep_their_numbers_and_those_that_are_gone_are_let_go_of(session: Session) -> None:
     graphs = SessionGraphs(session)
     alone = [graphs.alone(stage) for stage in range(3)]

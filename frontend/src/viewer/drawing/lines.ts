@@ -1,4 +1,4 @@
-/** Looks of lines: bytes that a step keeps, and on request dtypes or bytes; the twin of `fxlab.drawing.rendering.lines`. */
+/** Looks of lines: bytes that a step keeps, and on request dtypes or bytes; the twin of `fxlab.drawing.rendering.paint`. */
 
 import { kindsOf, withUnit } from "../../base/format";
 import type { LineKinds } from "../../base/protocol";

@@ -12,10 +12,10 @@ import torch
 
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import HigherOrderOperator, pytree
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import OperatorBody
 from fxlab.tracing.recording.run import PASSED_ON, RecordingState, TorchCall
 from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.report import Obstacle
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.values.tensors import version_of

@@ -12,14 +12,13 @@ from torch import nn
 
 from fxlab.base.exchanged import patched_functions
 from fxlab.models.running.autocast import autocast_state
-from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.attributes import attribute_of
-from fxlab.tracing.model_code.running_calls import Part, is_method
+from fxlab.tracing.model_code.given_model import attribute_of
+from fxlab.tracing.model_code.running_code import Part, is_method
 from fxlab.tracing.recording.handlers.operators import with_uncounted
 from fxlab.tracing.recording.opaque_calls import CannotBeWholeError, MethodOf, method_of
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Found, TraceError
 from fxlab.tracing.shapes.fake_kernels import is_recurrent_on_fakes, recurrent_results, transformer_result
 from fxlab.tracing.shapes.uncounted_lists import all_read
 

@@ -14,12 +14,16 @@ from torch.fx import Node
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import pytree
 from fxlab.models.parallel.collectives import is_handle
-from fxlab.operators.python_functions import DATA
-from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
-from fxlab.tracing.findings import Found
+from fxlab.operators.python_functions import (
+    DATA,
+    DTYPE_READS,
+    GRADIENT_READS,
+    LAYOUT_READS,
+    TELL_NO_DATA,
+    TEXT_READS,
+)
 from fxlab.tracing.model_code.python_builtins import as_python_number
-from fxlab.tracing.model_code.source_lines import is_asked_by_own_code, where_asked
-from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.model_code.running_code import is_asked_by_own_code, where_asked
 from fxlab.tracing.recording.run import PASSED_ON, RecordingState, TorchCall, versions_of
 from fxlab.tracing.recording.torch_calls import (
     LEAF_MAKERS,
@@ -32,6 +36,7 @@ from fxlab.tracing.recording.torch_calls import (
     with_numbers_for_sizes,
     written_by,
 )
+from fxlab.tracing.report import Found, Obstacle
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of, without_marks
 from fxlab.tracing.shapes.uncounted_lists import (
     ListOfUnknownLength,

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 
 from fxlab.base.exchanged import instead, patched_functions
-from fxlab.operators.python_functions import ADDRESSES, DATA
-from fxlab.operators.tensor_reads import NUMBER_OF
-from fxlab.tracing.findings import Found
+from fxlab.operators.python_functions import ADDRESSES, DATA, NUMBER_OF
 from fxlab.tracing.model_code.python_builtins import as_python_number
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.run import PASSED_ON, RecordingState, TorchCall
 from fxlab.tracing.recording.torch_calls import Call, is_part_of_sparse
+from fxlab.tracing.report import Found, Obstacle
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
 from fxlab.values.nested import map_tensors

@@ -20,9 +20,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from fxlab.base.exchanged import Make, exchanged_code, instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
-from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.model_files import exchanged_in, files_of
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import (
     DERIVATIVES,
     JVP,
@@ -39,7 +37,7 @@ from fxlab.tracing.recording.bodies import (
 )
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Found, Obstacle, TraceError
 from fxlab.tracing.torch_private import TransformGetItemToIndex, apis, eager_transforms
 
 

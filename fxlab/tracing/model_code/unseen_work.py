@@ -1,19 +1,46 @@
-"""Tensors that were made while a model ran, none of which can be a constant.
-
-``gc.freeze`` sets aside the objects that exist when a run begins. A tensor that is not among them was made
-by code that the recorder did not see.
-"""
+"""Work of a model that a recorder does not see: in other threads, and tensors made by numpy or code in C."""
 
 from __future__ import annotations
 
 import gc
+import threading
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from fxlab.base.garbage import is_frozen
+from fxlab.tracing.model_code.running_code import where_asked
+from fxlab.tracing.report import Obstacle
 from fxlab.values.nested import tensors_inside
+
+
+class OneThread:
+    """Knows the thread that is recorded, and notices work on tensors of the run in any other.
+
+    Nothing is raised in that thread: the error might be lost there, and the model might wait for ever.
+    ``is_paused``: whether a module or function is running that is one node. It may use as many threads as it
+    likes.
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._noticed = ""
+        self.is_paused = False
+
+    def is_here(self) -> bool:
+        """Tell whether the thread that is running is the recorded one."""
+        return threading.get_ident() == self._thread
+
+    def notice(self) -> None:
+        """Note that something is done with tensors of the run, if that is in another thread."""
+        if not self.is_paused and not self.is_here():
+            self._noticed = self._noticed or where_asked() or "an unknown line"
+
+    def require(self) -> None:
+        """Raise :class:`TraceError` if another thread has worked on tensors of the run."""
+        if self._noticed:
+            raise Obstacle.OTHER_THREAD(where=self._noticed)
 
 
 class TensorsMade:

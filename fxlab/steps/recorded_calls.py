@@ -1,8 +1,8 @@
-"""Lists and arrays that Python reads from tensors while a step is recorded, and tensors made of lists."""
+"""Calls that a step records in eager's way: losses, random draws, lists and arrays of tensors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,73 @@ import torch
 
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.torch_private import pytree
+from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
+
+
+@contextmanager
+def eager_losses() -> Iterator[None]:
+    """Compute losses in the block as an eager step does.
+
+    The C++ of a CTC loss writes a list of lengths into the memory of a tensor, which tensors do not have
+    while they are recorded.
+    """
+    with patched_functions(torch, {"ctc_loss": _ctc}):
+        yield
+
+
+def _ctc(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ctc_loss(*args: Any, **settings: Any) -> Any:
+        by_name = {name: _as_tensor(value) for name, value in settings.items()}
+        return original(*map(_as_tensor, args), **by_name)
+
+    return ctc_loss
+
+
+def _as_tensor(value: Any) -> Any:
+    return torch.tensor(value, device="cpu") if isinstance(value, tuple | list) else value
+
+
+_BERNOULLI = torch.ops.aten.bernoulli.p
+
+
+def _bernoulli(values: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
+    """Draw as ``bernoulli_`` does; torch's own functional form of it forgets the layout of ``values``."""
+    if values.is_contiguous():
+        return NotImplemented
+    order = sorted(range(values.dim()), key=values.stride, reverse=True)
+    back = [order.index(dim) for dim in range(values.dim())]
+    if _follows_memory(values.device):
+        return _BERNOULLI(values.permute(order), p, generator=generator).permute(back)
+    return _BERNOULLI(values, p, generator=generator).permute(order).contiguous().permute(back)
+
+
+@cache
+def _follows_memory(device: torch.device) -> bool:
+    """Tell whether numbers are drawn in the order of memory; MKL draws in that of the dimensions."""
+    if device.type == "meta":
+        return True
+
+    def drawn(*strides: int) -> torch.Tensor:
+        values = torch.empty_strided((8, 8), strides, device=device)
+        return values.bernoulli_(generator=torch.Generator(device).manual_seed(0))
+
+    with torch_private.disable_current_modes():
+        return torch.equal(drawn(8, 1), drawn(1, 8).t())
+
+
+def _random(
+    values: torch.Tensor, low: int, high: int | None = None, *, generator: torch.Generator | None = None
+) -> Any:
+    """Draw as ``random_`` does, by an operator that a call of Python can name: ``from`` is a keyword."""
+    if high is None or generator is not None:
+        return NotImplemented
+    return torch.randint_like(values, low, high)
+
+
+IN_LAYOUT = {_BERNOULLI: _bernoulli, getattr(torch.ops.aten.random, "from"): _random}
+"""Other forms of operators that draw, for ``make_fx``."""
+
 
 _MOST = 10_000
 """Numbers that are read of one tensor: each gets nodes and a guard."""

@@ -1,1 +1,0 @@
-"""The code that Inductor generates: run as a stage, and told by kernels."""

@@ -1,1 +1,0 @@
-"""Sessions whose stages are those of torch's compiler."""

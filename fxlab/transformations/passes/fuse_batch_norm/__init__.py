@@ -1,1 +1,0 @@
-"""The passes that fuse a batch norm into the layer before or behind it."""
