@@ -20,7 +20,7 @@ from torch import nn
 
 from fxlab.base.checks import names_in
 from fxlab.base.interrupts import RestoringStack
-from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.state.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.inputs.input_makers import MAKERS, InputMaker, Make, Places, alternatives

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import HigherOrderOperator
-from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import call_model, detached, needs_gradients, run
 from fxlab.models.state.model_state import ModelState
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, mapped_tensors, resized

@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.models.graph_modules.bodies import run_under
-from fxlab.models.running.device_errors import in_steps, is_attention_kernel
+from fxlab.models.running.accelerators import in_steps, is_attention_kernel
 from fxlab.models.running.running import (
     Inputs,
     bound_values,

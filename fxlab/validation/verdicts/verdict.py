@@ -19,7 +19,7 @@ from fxlab.front_desk.sources import Model, SessionLike, checked_session, compar
 from fxlab.graphs.graph_diff import changes_made
 from fxlab.graphs.node_difference import reordering
 from fxlab.models.parallel.ranks import is_in_fake_group, ranks_together
-from fxlab.models.running.device_errors import device_errors_raised
+from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.models.state.tensor_state import tensors_of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fxlab.models.running.device_errors import device_errors_raised, raise_error_of
+from fxlab.models.running.accelerators import device_errors_raised, raise_error_of
 from fxlab.models.running.running import torch_generators_now
 
 aten = torch.ops.aten

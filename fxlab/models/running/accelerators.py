@@ -1,4 +1,4 @@
-"""Errors of operators on accelerators, raised before they end the process; attention computed in steps."""
+"""Runs on accelerators: errors that would end the process, and attention in steps for a float64 run."""
 
 from __future__ import annotations
 
