@@ -1,4 +1,4 @@
-"""Fake tensors in place of the parameters and buffers of a model, their data, and those that a run has left."""
+"""Fake tensors in place of the parameters and buffers of a model, their data, and those left by a run."""
 
 from __future__ import annotations
 
