@@ -133,10 +133,6 @@ def _hint(unknown: str, options: argparse.Namespace) -> str:
 
 def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]:
     """Return the function of a command; its file is imported now, as ``--help`` needs no torch."""
-    if name == "trace":
-        from fxlab.command_line.commands.trace import trace
-
-        return trace
     if name == "compare":
         from fxlab.command_line.commands.compare import compare
 
@@ -149,9 +145,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, Ex
         from fxlab.command_line.commands.doctor import doctor
 
         return doctor
-    from fxlab.command_line.commands.report import check, report
+    from fxlab.command_line.commands.report import check, report, trace
 
-    return check if name == "check" else report
+    return {"trace": trace, "report": report, "check": check}[name]
 
 
 def _write(answer: Answer | str, options: argparse.Namespace) -> None:

@@ -13,8 +13,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Judged, json_values
 from fxlab.base.units import listed, with_unit
 from fxlab.comparison.backward import Backward
-from fxlab.comparison.modules import Module, compared_modules, enclosing
-from fxlab.comparison.stages import session_of_two
+from fxlab.comparison.stages import Module, compared_modules, enclosing, session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.models.running.running import Inputs

@@ -81,6 +81,7 @@ SPELLINGS = [
     (lambda m, x: x.transpose(-1, 1), lambda m, x: x.permute(0, 2, 1), lambda m, x: x.mT),
     (lambda m, x: x[..., 2:], lambda m, x: x[:, :, 2:]),
     (lambda m, x: m.linear(x)[..., -2:], lambda m, x: m.linear(x)[:, :, 2:4]),
+    (lambda m, x: x[:, 0], lambda m, x: x.select(1, 0)),
     (lambda m, x: m.linear(x)[..., :0], lambda m, x: m.linear(x)[..., :-4]),
     (lambda m, x: x[:, None, :, :], lambda m, x: x.unsqueeze(1), lambda m, x: x[:, None]),
     (lambda m, x: x.softmax(-1), lambda m, x: F.softmax(x, dim=2), lambda m, x: torch.softmax(x, -1)),
