@@ -234,12 +234,7 @@ def assert_same(
     if report is not None:  # first: its error must not take the place of the difference
         file_to_write(report, "report", ".html", ".htm")
     found = compare(
-        reference,
-        candidate,
-        inputs,
-        candidate_inputs=candidate_inputs,
-        outputs=outputs,
-        gradients=gradients,
+        reference, candidate, inputs, candidate_inputs=candidate_inputs, outputs=outputs, gradients=gradients
     )
     if not found.agrees:
         where = f"\nReport: {write_report(found.session, report)}" if report is not None else ""

@@ -18,14 +18,7 @@ from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.models.running.running import Inputs
 from fxlab.operators import computes
-from fxlab.operators.node_info import (
-    kind_text,
-    line_of,
-    module_path,
-    modules_by_path,
-    target_text,
-    upstream,
-)
+from fxlab.operators.node_info import kind_text, line_of, module_path, modules_by_path, target_text, upstream
 from fxlab.session import Session
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE

@@ -200,8 +200,7 @@ def _is_near(a: float, b: float) -> bool:
 
 
 def compare_weights(
-    reference: nn.Module | Mapping[str, torch.Tensor],
-    candidate: nn.Module | Mapping[str, torch.Tensor],
+    reference: nn.Module | Mapping[str, torch.Tensor], candidate: nn.Module | Mapping[str, torch.Tensor]
 ) -> list[Weight]:
     """Find the counterpart of each weight of a model in another.
 

@@ -10,9 +10,8 @@ True
 
 from fxlab.drawing.drawing import Drawing, draw
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf, build_hierarchy
-from fxlab.drawing.rendering.dot import to_dot
+from fxlab.drawing.rendering.dot import render, to_dot
 from fxlab.drawing.rendering.layout import LayoutError, LayoutTimeoutError, start_layout_worker
-from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import View
 
 __all__ = [

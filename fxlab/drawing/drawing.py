@@ -16,10 +16,9 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.box import HIGHLIGHT
-from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
+from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, render, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.paint import ALIKE
-from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded

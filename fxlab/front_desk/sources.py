@@ -99,7 +99,7 @@ def source_of(model: Any, name: str = "model") -> Source:
         return Source(cast(torch.nn.Module, model))
     if is_session(model):
         raise type_error(name, "a model", model, "Write session.graph_module, or session.original.")
-    from fxlab.tracing.from_elsewhere import graph_from_elsewhere
+    from fxlab.tracing.exported.from_exported import graph_from_elsewhere
 
     return Source(*graph_from_elsewhere(model, name))
 

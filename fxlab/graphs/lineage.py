@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.torch_private import OpOverload
 from fxlab.graphs.line_diff import in_order, numbered
-from fxlab.models.graph_modules.names import have_one_naming
+from fxlab.models.graph_modules.parts import have_one_naming
 from fxlab.operators.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
 from fxlab.transformations.journal.journal import Journal
 

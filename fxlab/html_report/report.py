@@ -29,13 +29,7 @@ from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.measurements import (
-    COLLECTIVES,
-    DATA,
-    STAGES,
-    WORST_BATCHES,
-    summary_of_stages,
-)
+from fxlab.view_model.measurements import COLLECTIVES, DATA, STAGES, WORST_BATCHES, summary_of_stages
 from fxlab.view_model.node_value import non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import (
     describe_error,

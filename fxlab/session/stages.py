@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 from fxlab.base.author_frames import from_author_on
 from fxlab.base.garbage import without_collecting
 from fxlab.graphs.matching import remember_source_graph
-from fxlab.models.graph_modules.graph_module import changed_copy, sources_bounded
+from fxlab.models.graph_modules.graph_module import changed_copy
 from fxlab.models.state.tensor_state import ModuleState
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack
@@ -44,11 +44,9 @@ class Stages:
         Raises TransformationError if a transformation raises.
         """
         stages: dict[Stack, GraphModule] = {}
-        with sources_bounded() as kept, without_collecting():
+        with without_collecting():
             for prefix in prefixes(stack):
-                stage = self._made.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
-                stages[prefix] = stage
-                kept.append(stage)
+                stages[prefix] = self._made.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
         return stages
 
     def anew(self, stack: Stack) -> dict[Stack, GraphModule]:

@@ -20,7 +20,7 @@ from fxlab.base.garbage import only_new_garbage
 from fxlab.base.interrupts import RestoringStack, interrupts_noted
 from fxlab.base.units import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
-from fxlab.models.graph_modules.names import give_naming, new_naming
+from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled
 from fxlab.models.running.running import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
@@ -172,7 +172,7 @@ def traced_with_inputs(
     try:
         return trace(first)
     except TraceError:
-        from fxlab.tracing.inputs.input_trials import first_that_runs
+        from fxlab.tracing.inputs.example_inputs import first_that_runs
 
         if (found := first_that_runs(model, chain([first], candidates))) is first:
             raise
@@ -438,7 +438,7 @@ class _Pipeline:
 
     def _put_graph_into(self, error: TraceError, own: Exception) -> None:
         """Record the model up to the call that raises; on data, if that decides."""
-        from fxlab.tracing.failed_calls import FailedRun
+        from fxlab.tracing.assemble import FailedRun
 
         for rung in FIXED_LADDER:
             failed = FailedRun(self._model)

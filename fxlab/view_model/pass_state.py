@@ -13,7 +13,7 @@ from fxlab.base.author_frames import author_line, error_words, stretches
 from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
 from fxlab.base.units import counted
-from fxlab.graphs.changes_made import counted_kinds, kinds_by_name
+from fxlab.graphs.graph_diff import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import CandidatePass, Transformation

@@ -30,7 +30,7 @@ from fxlab import (
     verdict,
 )
 from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.models.graph_modules.own_modules import Requirement
+from fxlab.models.graph_modules.parts import Requirement
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import RewritePass, available
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs

@@ -14,7 +14,7 @@ from fxlab.compiler.compiling.hooks import values, why_no_code
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable
-from fxlab.models.graph_modules.names import give_naming, new_naming
+from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.inductor_patterns import PatternAttempts

@@ -36,7 +36,7 @@ from fxlab.compiler.graphs.lineage import (
 )
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.models.graph_modules.names import graph_module_of
+from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.models.running.autocast import UnderAutocast
 from fxlab.models.running.call_record import ALIASED_LATER
 from fxlab.models.running.running import generators_kept

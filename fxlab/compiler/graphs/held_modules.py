@@ -10,7 +10,7 @@ from torch import nn
 from fxlab.base.checks import type_error
 from fxlab.base.heard_calls import held_by_closure
 from fxlab.compiler.story.story import function_name
-from fxlab.models.graph_modules.names import variants
+from fxlab.models.graph_modules.parts import variants
 
 _NAME = re.compile(r"\w+")
 

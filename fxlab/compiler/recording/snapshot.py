@@ -9,7 +9,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.graph_modules.input_order import after_inputs
-from fxlab.models.graph_modules.names import graph_module_of
+from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.operators.node_info import attribute_at, outputs_of
 from fxlab.values.tensors import version_of
 

@@ -23,7 +23,7 @@ from fxlab.base.checks import file_to_write, require_bool
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.graph_modules.own_modules import Requirement
+from fxlab.models.graph_modules.parts import Requirement
 from fxlab.models.running.running import Inputs, gradients_for, placeholder_values, run
 from fxlab.operators import describes
 from fxlab.operators.node_info import dtype_name

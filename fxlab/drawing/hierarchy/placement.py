@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from torch import fx, nn
 
 from fxlab.graphs.unfolded import PLACE, BodyPlace
-from fxlab.models.graph_modules.own_modules import is_container
+from fxlab.models.graph_modules.parts import is_container
 from fxlab.operators import computes
 from fxlab.operators.node_info import (
     bare_class_name,

@@ -94,12 +94,9 @@ def paint(view: View, overlay: Overlay) -> Painting:
         colours = {box: of_kind[str(value)] for box, value in values.items()}
         legend = Legend(title, None, kind_words(of_kind))
     shown = {item.id: colours.get(item.id, PLAIN) for item in view.boxes}
-    return Painting(shown, legend, _short_labels(view, overlay))
-
-
-def _short_labels(view: View, overlay: Overlay) -> dict[str, str]:
     labels = labels_of(view.hierarchy, overlay)
-    return {item.id: shorten(labels[item.id], LONGEST_WORDS) for item in view.boxes if item.id in labels}
+    short = {item.id: shorten(labels[item.id], LONGEST_WORDS) for item in view.boxes if item.id in labels}
+    return Painting(shown, legend, short)
 
 
 def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:

@@ -260,9 +260,6 @@ def _code_when_asked(value: bool) -> Iterator[None]:
 class _CodeWhenAsked:
     """Stands for ``forward`` in the class of one graph module until its first use."""
 
-    is_bounded = False
-    """Whether torch should forget the source together with the code."""
-
     def __init__(self, graph_module: GraphModule) -> None:
         self._of = weakref.ref(graph_module)
 
@@ -276,35 +273,6 @@ class _CodeWhenAsked:
         assert graph_module is not None
         with _code_when_asked(False):
             graph_module.recompile()
-        if self.is_bounded:
-            _forget_with(type(graph_module).forward.__code__)
-
-
-@contextmanager
-def sources_bounded() -> Iterator[list[GraphModule]]:
-    """Remove the sources of graph modules made and dropped in the block from torch's cache.
-
-    For tracebacks, torch keeps the source of every version of every graph module until the process ends,
-    megabytes for a long session. Those of the modules that are put into the list are forgotten with the
-    modules, the others at the end of the block.
-    """
-    sources = getattr(graph_module_of_torch, "_loader", None)
-    kept: list[GraphModule] = []
-    known = set(getattr(sources, "eval_cache", ()))
-    try:
-        yield kept
-    finally:
-        new = set(getattr(sources, "eval_cache", ())) - known
-        for graph_module in kept:
-            if (waiting := _waiting(graph_module)) is not None:
-                waiting.is_bounded = True
-                continue
-            code = type(graph_module).forward.__code__
-            if code.co_filename in new:
-                new.remove(code.co_filename)
-                _forget_with(code)
-        for filename in new:
-            _forget_source(filename)
 
 
 def _waiting(graph_module: GraphModule) -> _CodeWhenAsked | None:
@@ -313,12 +281,8 @@ def _waiting(graph_module: GraphModule) -> _CodeWhenAsked | None:
     return forward if isinstance(forward, _CodeWhenAsked) else None
 
 
-def _forget_with(code: types.CodeType) -> None:
-    weakref.finalize(code, _forget_source, code.co_filename).atexit = False
-
-
 def _forget_source(filename: str) -> None:
-    graph_module_of_torch._loader.eval_cache.pop(filename, None)
+    getattr(getattr(graph_module_of_torch, "_loader", None), "eval_cache", {}).pop(filename, None)
     linecache.cache.pop(filename, None)
 
 
@@ -404,7 +368,11 @@ class _PicklesItsGraph:
         if _CODE_WHEN_ASKED.get():
             type(self).forward = _CodeWhenAsked(cast(GraphModule, self))  # type: ignore[attr-defined]
             return None
-        return super().recompile()  # type: ignore[misc]
+        written = super().recompile()  # type: ignore[misc]
+        # For tracebacks torch keeps the source of every version, megabytes for a long session.
+        code = type(self).forward.__code__  # type: ignore[attr-defined]
+        weakref.finalize(code, _forget_source, code.co_filename).atexit = False
+        return written
 
     @property
     def code(self) -> str:

@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.models.graph_modules.names import graph_module_of
+from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.operators.node_info import attribute_at
 from fxlab.tracing.dynamo.hooks import Origin, held_sizes, origin_of, stack_entries
 from fxlab.tracing.report import CAPTURED, TraceReport

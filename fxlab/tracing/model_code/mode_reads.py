@@ -22,7 +22,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.exchanged import instead, patched_functions
-from fxlab.models.graph_modules.own_modules import Mode, RequireModes, first_computing, put_requirement
+from fxlab.models.graph_modules.parts import Mode, RequireModes, first_compute, put_requirement
 from fxlab.tracing.report import Finding, Found
 from fxlab.values.nested import REFUSAL
 
@@ -242,7 +242,7 @@ def require_modes(graph_module: GraphModule, model: nn.Module, reads: ModeReads)
     places = list(dict.fromkeys(reads.places.values()))
     advice = f"The model's Python reads its mode at {places[0]}: trace it in the mode in which it is to run."
     check = put_requirement(graph_module, RequireModes(required, REFUSAL, advice))
-    with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
+    with graph_module.graph.inserting_before(first_compute(graph_module.graph)):
         graph_module.graph.call_module(check)
     words = {True: "training mode", False: "evaluation mode"}
     read_at = {place: path for path, place in reversed(reads.places.items())}

@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.graph_modules.own_modules import Mode, RequireModes, first_computing, put_requirement
+from fxlab.models.graph_modules.parts import Mode, RequireModes, first_compute, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.report import Finding, Found
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, condition_text, expression_of
@@ -25,7 +25,7 @@ def hold_mode(graph_module: GraphModule, advice: str) -> list[Finding]:
         return []
     required = [("the module", Mode(training), training) for training in sorted(modes)]
     check = put_requirement(graph_module, RequireModes(required, REFUSAL, advice))
-    with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
+    with graph_module.graph.inserting_before(first_compute(graph_module.graph)):
         graph_module.graph.call_module(check)
     held = " and ".join("training mode" if training else "evaluation mode" for training in sorted(modes))
     return [Found.MODE("the module", mode=held)]

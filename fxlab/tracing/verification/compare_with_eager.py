@@ -50,12 +50,7 @@ def check_given(eager: EagerReference, traced: GraphModule) -> list[Finding]:
 
 
 def check_others(
-    eager: EagerReference,
-    traced: GraphModule,
-    fakes: FakeInputs,
-    outcomes: Outcomes,
-    *,
-    on_other_data: bool,
+    eager: EagerReference, traced: GraphModule, fakes: FakeInputs, outcomes: Outcomes, *, on_other_data: bool
 ) -> list[Finding]:
     """Compare a trace with the model on other inputs: at other sizes and with padding, together if it can be.
 

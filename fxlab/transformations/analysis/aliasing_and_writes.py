@@ -5,7 +5,7 @@ is known to make a new tensor. That is coarse, and errs on the safe side.
 
 A caller may pass one tensor for two inputs, views of one tensor, or a view of a buffer. So a write to an
 input, a parameter or a buffer is one to all inputs. A transformed graph checks at run time that an input
-which it writes is no view of a parameter or buffer (``RequireApart`` in ``own_modules.py``).
+which it writes is no view of a parameter or buffer (``RequireApart`` in ``parts.py``).
 """
 
 import operator

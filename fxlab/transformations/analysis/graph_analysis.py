@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.bodies import bodies_called
-from fxlab.models.graph_modules.own_modules import is_container
+from fxlab.models.graph_modules.parts import is_container
 from fxlab.operators import casts, moves_elements, operator_called, rounds
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes

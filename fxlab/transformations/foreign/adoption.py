@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.models.graph_modules.names import have_one_naming, share_naming
+from fxlab.models.graph_modules.parts import have_one_naming, share_naming
 from fxlab.transformations.journal.journal import KEY, Absent
 from fxlab.transformations.journal.module_tree import join_path, parents_of
 from fxlab.transformations.journal.name_order import in_order

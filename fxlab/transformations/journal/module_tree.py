@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.graph_modules.own_modules import Container
+from fxlab.models.graph_modules.parts import Container
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.values.tensors import bits_of, same_bits
 

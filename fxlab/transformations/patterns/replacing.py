@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.graph_modules.names import unused_name
+from fxlab.models.graph_modules.parts import unused_name
 from fxlab.operators import is_of_python, may_alias
 from fxlab.operators.node_info import attribute_at, outputs_of, upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts

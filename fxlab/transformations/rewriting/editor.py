@@ -8,8 +8,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
-from fxlab.models.graph_modules.names import variants
-from fxlab.models.graph_modules.own_modules import Container, Requirement, first_computing, put_requirement
+from fxlab.models.graph_modules.parts import Container, Requirement, first_compute, put_requirement, variants
 from fxlab.transformations.analysis.graph_analysis import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
@@ -199,7 +198,7 @@ class Editor:
         free = next(each for each in variants(name) if each not in taken)
         made: dict[GraphModule, Node] = {}
         for body in passing.bodies:
-            edit, first = self._of(body), first_computing(body.graph)
+            edit, first = self._of(body), first_compute(body.graph)
             made[body] = edit.insert_before(first, "placeholder", free, name=free, meta=reading.meta)
         return made[self.graph_module]
 

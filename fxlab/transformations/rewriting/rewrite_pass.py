@@ -19,7 +19,7 @@ from fxlab.base.garbage import without_collecting
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.models.graph_modules.graph_module import check_lints, ensure_picklable
-from fxlab.models.graph_modules.own_modules import Mode, RequireApart, RequireModes, first_computing
+from fxlab.models.graph_modules.parts import Mode, RequireApart, RequireModes, first_compute
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.candidate_filter import Limit, node_names
@@ -265,7 +265,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
         if apart is not None:
             edit, inputs = Editor(graph_module, journal, made[-1]), tuple(facts.writes.inputs_written)
-            first = first_computing(graph_module.graph)
+            first = first_compute(graph_module.graph)
             edit.insert_before(first, "call_module", edit.add_check(apart), inputs)
         return bool(made)
 
@@ -307,7 +307,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         check = RequireModes(
             required, f"{self.name} was applied for", f"Reverse {self.name} before training."
         )
-        edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
+        edit.insert_before(first_compute(graph_module.graph), "call_module", edit.add_check(check))
 
     def _inputs_apart(self, facts: GraphFacts) -> RequireApart | None:
         """Return a check that refuses inputs through which the graph would write values that move."""

@@ -9,8 +9,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
-from fxlab.models.graph_modules.names import unused_name
-from fxlab.models.graph_modules.own_modules import is_container
+from fxlab.models.graph_modules.parts import is_container, unused_name
 from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (

@@ -16,11 +16,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.results import Result
 from fxlab.base.units import with_unit
-from fxlab.front_desk.sources import (
-    SessionLike,
-    checked_session,
-    inputs_or_examples,
-)
+from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.models.running.running import (
     Inputs,
     call_arguments,

@@ -31,10 +31,7 @@ KEPT = 5
 
 
 def evaluate(
-    reference: Model,
-    candidate: Model,
-    batches: Iterable[Any],
-    metrics: Mapping[str, Metric] | None = None,
+    reference: Model, candidate: Model, batches: Iterable[Any], metrics: Mapping[str, Metric] | None = None
 ) -> Evaluation:
     """Judge a model against another on many batches; ``session.evaluate`` does so with its own two.
 
@@ -121,10 +118,7 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
         raise ValueError("batches: there are none, and the first one gives the inputs to trace a model on.")
     check_batch(batch, 0)
     given = model_inputs_in_batch(batch, first.module)
-    graphs = (
-        graph_to_run(first.module, "reference", given),
-        graph_to_run(second.module, "candidate", given),
-    )
+    graphs = (graph_to_run(first.module, "reference", given), graph_to_run(second.module, "candidate", given))
     return *graphs, itertools.chain([batch], rest)
 
 

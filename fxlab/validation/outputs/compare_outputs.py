@@ -18,14 +18,7 @@ from fxlab.models.state.tensor_state import named_tensors, place_of, plain_name
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import graph_to_run
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed, is_written, observed
-from fxlab.values.tensors import (
-    dense,
-    is_floating,
-    is_plain,
-    real_numbers,
-    same_bits,
-    stored_otherwise,
-)
+from fxlab.values.tensors import dense, is_floating, is_plain, real_numbers, same_bits, stored_otherwise
 
 
 @dataclass(frozen=True)
@@ -146,12 +139,7 @@ COLUMNS = (
 
 
 def compare_outputs(
-    reference: Model,
-    candidate: Model,
-    inputs: Inputs | None = None,
-    *,
-    atol: float = 0.0,
-    rtol: float = 0.0,
+    reference: Model, candidate: Model, inputs: Inputs | None = None, *, atol: float = 0.0, rtol: float = 0.0
 ) -> "pd.DataFrame":
     """Run two models on the same inputs and measure how far apart their outputs are.
 

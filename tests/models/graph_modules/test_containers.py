@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fxlab import Session, from_exported, symbolic_trace
-from fxlab.models.graph_modules.own_modules import Container
+from fxlab.models.graph_modules.parts import Container
 
 KINDS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook", "backward_hook"]
 

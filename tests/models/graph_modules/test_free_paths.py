@@ -1,6 +1,6 @@
 """What a model has is found in a graph module, whatever it is called."""
 
-from fxlab.models.graph_modules.names import free_paths
+from fxlab.models.graph_modules.parts import free_paths
 
 
 def test_an_attribute_of_graph_modules_hides_nothing():

@@ -17,7 +17,6 @@ from fxlab.models.graph_modules.graph_module import (
     changed_copy,
     ensure_picklable,
     share_tensors_copy,
-    sources_bounded,
 )
 
 
@@ -143,9 +142,7 @@ def test_a_change_may_ask_for_the_code_of_the_copy_that_it_gets(traced, asked):
     assert result.code == traced.code
     assert torch.equal(result(torch.ones(2, 4))["sum"], traced(torch.ones(2, 4))["sum"])
 
-    with sources_bounded() as kept:
-        later = changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True)
-        kept.append(later)
+    later = changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True)
     assert not has_code(later)
     assert asked(later) == expected
 
@@ -163,12 +160,11 @@ def has_code(graph_module):
 def test_code_that_is_made_late_is_forgotten_with_its_module(traced):
     ensure_picklable(traced)
     sources = torch.fx.graph_module._loader.eval_cache
-    with sources_bounded() as kept:
-        kept.append(changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True))
+    later = changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True)
     before = set(sources)
-    kept[0](torch.ones(2, 4))
+    later(torch.ones(2, 4))
     (made,) = sources.keys() - before
-    kept.clear()
+    del later
     gc.collect()
     assert made not in sources
 

@@ -19,7 +19,7 @@ from torch import fx, nn
 from fxlab import Session, symbolic_trace
 from fxlab.models.graph_modules.generated_code import generated_code, protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.graph_modules.names import graph_module_of
+from fxlab.models.graph_modules.parts import graph_module_of
 
 NAMES = ["x", "nan", "inf", "device", "torch", "slice", "fx_pytree", "pytree", "NoneType", "float", "getattr"]
 NAMES += ["range", "input", "print", "operator", "torch_1", "nan_1", "args", "noted_call", "self_1"]

@@ -7,7 +7,7 @@ from agreement import assert_agree
 
 from fxlab import example_inputs, symbolic_trace
 from fxlab.tracing.inputs import example_inputs as input_module
-from fxlab.tracing.inputs.input_trials import run_on_fakes
+from fxlab.tracing.inputs.example_inputs import run_on_fakes
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from fxlab import (
     from_callable,
 )
 from fxlab.base.reasons import Refusal
-from fxlab.models.graph_modules.own_modules import RequireApart
+from fxlab.models.graph_modules.parts import RequireApart
 from fxlab.rewriting import only_input, operator_of
 from fxlab.transformations import RewritePass
 
