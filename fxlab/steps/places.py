@@ -259,6 +259,8 @@ def with_places(module: fx.GraphModule) -> Callable[..., Any]:
 
 READ = "fxlab_read"
 """Key of ``node.meta``: the number that Python has read."""
+ANY_SIZE = "fxlab_any_size"
+"""Key of ``node.meta``: nothing recorded depends on the size of the result."""
 NUMBER = torch.ops.aten._local_scalar_dense.default
 _TORCH, _FXLAB = f"{Path(str(torch.__file__)).parent}/", f"{Path(__file__).parents[1]}/"
 _AROUND = str(Path(__file__).with_name("gradients.py"))

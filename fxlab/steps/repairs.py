@@ -12,7 +12,7 @@ from fxlab.base.torch_private import OpOverload, pytree
 from fxlab.models.running.step_record import GUARDS, require_number, require_shape
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.operators.node_info import known_result, known_shape, line_of
-from fxlab.steps.places import DRAW, NUMBER, READ, RECOMPUTED
+from fxlab.steps.places import ANY_SIZE, DRAW, NUMBER, READ, RECOMPUTED
 from fxlab.tracing import torch_private
 from fxlab.tracing.messages import place_of
 from fxlab.tracing.report import TraceError
@@ -93,6 +93,8 @@ def with_guards(graph: fx.Graph) -> None:
             )
         _guard(graph, node, require_number, value)
     for node in list(graph.nodes):
+        if node.meta.pop(ANY_SIZE, False):
+            continue
         computed = node.args[0] if node.target is getitem else node  # of several results, each has its size
         if _has_size_of_data(computed) and (shape := known_shape(node)) is not None:
             _guard(graph, node, require_shape, tuple(map(int, shape)))

@@ -1,5 +1,7 @@
 """Losses that torch computes in another way while it records have the bits of an eager step."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -14,12 +16,41 @@ def labels():
     return drawn
 
 
-@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
-def test_a_mean_that_autograd_computes_in_another_way_while_it_is_recorded_is_refused():
+def test_one_graph_of_a_smoothed_cross_entropy_holds_for_any_number_of_ignored_labels():
     torch.manual_seed(0)
-    loss = nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.rand(10))
-    with pytest.raises(fxlab.TraceError, match="torch computes in another way while it is recorded"):
-        fxlab.trace_step(nn.Linear(6, 10), (torch.randn(64, 6), labels()), loss=loss)
+    model, loss = nn.Linear(6, 10), nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.rand(10))
+    other, x = copy.deepcopy(model), torch.randn(64, 6)
+    optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other))
+    with pytest.warns(fxlab.TraceWarning, match="reads a tensor of shape"):
+        train = fxlab.steps.as_step(
+            fxlab.Session(fxlab.trace_step(model, (x, labels()), loss=loss, optimizer=optimizer))
+        )
+    for _ in range(8):
+        target = labels()
+        found = train(x, target)
+        eager.zero_grad()
+        expected = loss(other(x), target)
+        expected.backward()
+        eager.step()
+        assert same_bits(found, expected.detach())
+        assert same_bits(model.weight.detach(), other.weight.detach())
+    assert train.graphs == 1
+
+
+def test_a_step_through_it_names_the_lines_of_the_author():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 10)
+            self.loss = nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.ones(10))
+
+        def forward(self, x, target):
+            return self.loss(self.head(x), target)
+
+    step = fxlab.trace_step(WithLoss(), (torch.randn(64, 6), labels()), loss=lambda output: output)
+    (smooth,) = step.graph.find_nodes(op="call_function", target=torch.ops.aten.masked_select.default)
+    assert smooth.meta["stack_trace"].count("File") == 1
+    assert "return self.loss(self.head(x), target)" in smooth.meta["stack_trace"]
 
 
 def test_lengths_of_a_ctc_loss_may_be_lists():
