@@ -26,8 +26,8 @@ MODEL = """
 """
 USES = {
     "pass": ("assert len(fxlab.MergeLinears()(graph).graph.nodes) > 6", 60),
-    "drawing": ("assert len(fxlab.draw(graph).view.boxes) > 4", 100),
-    "session": ("assert len(fxlab.Session(graph, x).passes) > 15", 150),
+    "drawing": ("assert len(fxlab.draw(graph).view.boxes) > 4", 70),
+    "session": ("assert len(fxlab.Session(graph, x).passes) > 15", 135),
     "verdict": ("assert fxlab.verdict(graph, graph, x).status == 'same bits'", 120),
 }
 """A use of fxlab -> code, and how many modules of fxlab it may import: some more than it does."""
@@ -69,10 +69,10 @@ PICTURES = {
     "drawing": (
         "fxlab.draw(fxlab.symbolic_trace(model, inputs))",
         ("IPython", "graphviz", "pandas", "fxlab.tracing.dynamo"),
-        250,
+        150,
     ),
     # Whatever a table is made of is imported when one is asked for.
-    "inspector": ("fxlab.inspect(model, inputs)", ("pandas", "fxlab.validation.nodes"), 900),
+    "inspector": ("fxlab.inspect(model, inputs)", ("pandas", "fxlab.validation.nodes"), 460),
 }
 """A first picture -> its code, packages that it does without, and how many modules it may import."""
 

@@ -30,7 +30,7 @@ from fxlab.tracing.model_code.given_model import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.recording.handlers.control_flow import not_compiled
 from fxlab.tracing.report import TraceError, TraceWarning
-from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.shapes.fake_state import put_back_after
 from fxlab.values.tensors import same_bits
 
 

@@ -37,7 +37,7 @@ from fxlab.tracing.recording.opaque_calls import with_parts_whole
 from fxlab.tracing.recording.recorder import FIXED_LADDER, LADDER, record_on
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, Finding, Found, Obstacle, TraceError, TraceReport
-from fxlab.tracing.shapes.leftovers import TensorKeptError
+from fxlab.tracing.shapes.fake_state import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.slices import Outcomes, Recorded, Slices
 from fxlab.tracing.torch_private import require_all

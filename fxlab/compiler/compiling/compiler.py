@@ -34,7 +34,7 @@ from fxlab.models.running.running import (
 from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
-from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.shapes.fake_state import put_back_after
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.validation import Verdict, verdict
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE

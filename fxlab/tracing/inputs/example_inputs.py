@@ -29,8 +29,7 @@ from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.given_model import check_is_module, has_data
 from fxlab.tracing.model_code.surroundings import run_alone
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import fake_twin
-from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.shapes.fake_state import fake_twin, put_back_after
 from fxlab.tracing.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,

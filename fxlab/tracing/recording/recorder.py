@@ -51,8 +51,7 @@ from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE, Found, Obsta
 from fxlab.tracing.shapes.asked_sizes import arithmetic_remembered
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
-from fxlab.tracing.shapes.fake_state import fake_twin
-from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
+from fxlab.tracing.shapes.fake_state import fake_twin, put_back_after, require_gone, still_there
 from fxlab.tracing.shapes.symbolic_sizes import size_texts_marked
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.tracing.torch_private import enable_python_dispatcher

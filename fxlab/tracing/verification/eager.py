@@ -26,7 +26,7 @@ from fxlab.models.state.model_state import ModelState
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, mapped_tensors, resized
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
-from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.shapes.fake_state import put_back_after
 from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, tensors_inside, texts_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 

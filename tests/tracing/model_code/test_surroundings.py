@@ -23,7 +23,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import fxlab
-from fxlab.tracing.shapes.leftovers import require_gone
+from fxlab.tracing.shapes.fake_state import require_gone
 
 X = torch.randn(2, 8)
 
