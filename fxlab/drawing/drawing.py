@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import fx
 
-from fxlab.base.checks import file_to_write, items_of, number, positive_int, require_bool, type_error
+from fxlab.base.checks import file_to_write, items_of, positive_int, require_bool, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.units import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
@@ -144,7 +144,7 @@ def draw(
     *,
     highlight: Iterable[Highlight] = (),
     overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
-    opened: Iterable[str] | int | None = None,
+    opened: Iterable[str] | None = None,
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
@@ -169,8 +169,7 @@ def draw(
         as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; a CSV or JSON file; or a
         :class:`fxlab.overlays.Overlay`. Groups have the sum of their nodes' values.
     opened
-        Paths of the groups to open, such as ``"encoder.layer.0"``, or how many levels of modules. By default,
-        as many as stay readable.
+        Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many as stay readable.
     budget
         Most boxes to show by default.
     direction
@@ -211,8 +210,6 @@ def draw(
     view = View.default(hierarchy) if opened is None else View(hierarchy)
     if opened is None and marks:
         view = view.reveal(marks, budget)
-    if isinstance(opened, int):
-        view, opened = view.open_levels(int(number(opened, "opened", at_least=0))), None
     for group in () if opened is None else items_of(opened, "opened", "group paths"):
         try:
             view = view.open(group)

@@ -110,17 +110,6 @@ class View:
                 inside = inside[0].children
         return View(self.hierarchy, frozenset(opened))
 
-    def open_levels(self, levels: int) -> View:
-        """Show the insides of modules down to so many levels."""
-        groups = self.hierarchy.groups
-
-        def level(path: str) -> int:
-            return sum(groups[each].kind == "module" for each in {path, *self.hierarchy.around(path)})
-
-        inner = [path for path, group in groups.items() if path and group.kind != "bookkeeping"]
-        opened = {path for path in inner if level(path) <= levels} if levels else set()
-        return View(self.hierarchy, self.opened | opened)
-
     def close(self, path: str) -> View:
         """Hide the inside of a group, and of its other pass, and forget which groups in them were open."""
         _check_group(self.hierarchy, path)

@@ -1,7 +1,5 @@
 """Forward and backward of a module are two boxes, and weights that are inputs belong to their modules."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from step_models import blocks, squared
@@ -10,6 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
 from fxlab.drawing import build_hierarchy
+from fxlab.models.running.step_record import StepInput
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +133,6 @@ def test_weights_whose_path_is_noted_place_nodes_that_say_nothing():
     assert [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"] == ["x"]
 
 
-def test_the_result_of_a_tracer_of_steps_tells_the_paths_of_weights():
-    graph, paths = flat_step()
-    result = SimpleNamespace(gm=graph, state_fqns=paths, input_subclass_layouts={})
-    hierarchy = build_hierarchy(fxlab.Session(result).graph_module)
-    inputs = [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"]
-    assert len(inputs) == 1
-    assert {"blocks.0.up", "blocks.1.down"} <= {*hierarchy.groups, *(leaf.owner for leaf in hierarchy.leaves)}
-    assert not any("desc" in node.meta for node in graph.graph.nodes)
-
-
 def flat_step(count=2):
     """Return a flat step whose nodes say nothing, with the paths of its first inputs."""
     model, x = blocks(count)
@@ -169,8 +158,9 @@ def test_passes_of_a_step_that_says_nothing_are_told_by_its_order():
 
 def test_modules_of_a_step_that_says_nothing_are_told_by_its_weights():
     graph, paths = flat_step(4)
-    result = SimpleNamespace(gm=graph, state_fqns=paths, input_subclass_layouts={})
-    view = fxlab.draw(fxlab.Session(result).graph_module, opened=[]).view
+    for node, path in zip(graph.graph.find_nodes(op="placeholder"), paths, strict=False):
+        node.meta["desc"] = StepInput("parameter", path, path)
+    view = fxlab.draw(graph, opened=[]).view
     hierarchy = view.hierarchy
     paths = [path for path in hierarchy.groups if path.startswith("blocks.")]
     assert any(path.endswith("(backward)") for path in paths)

@@ -13,10 +13,9 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.base.checks import describe
 from fxlab.base.torch_private import pytree
 from fxlab.models.graph_modules.generated_code import SafeCodeGen, protect
-from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.graph_modules.parts import close_containers, give_naming, new_naming
 from fxlab.models.running.running import Inputs, named_arguments
-from fxlab.models.running.step_record import StepInput
 from fxlab.operators.node_info import model_path
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
@@ -156,8 +155,6 @@ def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs 
     """
     if isinstance(model, CapturedGraph):
         return model.graph_module, model.inputs
-    if isinstance(graph := getattr(model, "gm", None), GraphModule) and hasattr(model, "state_fqns"):
-        return of_flat_step(graph, model), None
     if isinstance(model, TraceError) and model.graph_module is not None:
         return model.graph_module, None
     refuse_torch_script(model, name)
@@ -178,23 +175,6 @@ def of_program(program: ExportedProgram) -> tuple[GraphModule, Inputs | None]:
     if not (args or kwargs) or any(isinstance(tensor, FakeTensor) for tensor in tensors):
         return module, None
     return module, named_arguments(module, tuple(args), kwargs) if kwargs else tuple(args)
-
-
-def of_flat_step(graph_module: GraphModule, result: Any) -> GraphModule:
-    """Return a copy of a graph whose first inputs are the state of a model, with their paths noted.
-
-    Tracers of training steps give such results: ``gm``, ``state_fqns`` (paths of parameters and buffers) and
-    ``input_subclass_layouts`` (how many inputs stand for one tensor of several parts, by its place).
-    """
-    copy = share_tensors_copy(graph_module)
-    layouts = getattr(result, "input_subclass_layouts", None) or {}
-    placeholders = iter(copy.graph.find_nodes(op="placeholder"))
-    for place, path in enumerate(result.state_fqns):
-        for _ in range(getattr(layouts.get(place), "num_tensors", 1)):
-            node = next(placeholders, None)
-            if node is not None:
-                node.meta.setdefault("desc", StepInput("parameter", path, path))
-    return copy
 
 
 def _no_model(value: object, name: str) -> TypeError:
