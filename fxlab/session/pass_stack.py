@@ -33,8 +33,7 @@ S = TypeVar("S", bound="PassStack")
 class PassStack:
     """The stack of a session, its history and its stages: the part of a session with the switches.
 
-    ``original``: the lowest stage, which is never written. ``history``: which of them are on at the
-    beginning.
+    ``original``: the lowest stage, which is never written. ``history``: which are on at the beginning.
     """
 
     _inputs: Inputs | None
@@ -99,20 +98,17 @@ class PassStack:
         """
         pass_ = as_pass(pass_, "pass_")
         if self._offer.is_defined_anew(pass_):
-            self._exchange([pass_])
+            self._exchange(pass_)
         if not any(pass_ is known for known in self._offered):
             self._go_to(self._offer.add(pass_, self._history, "pass_"))
 
-    def _exchange(self, passes: list[Transformation]) -> None:
-        """Replace transformations by those of the same names, or change nothing."""
-        if not passes:
-            return
-        former = [self._offer.exchange(pass_) for pass_ in passes]
+    def _exchange(self, pass_: Transformation) -> None:
+        """Replace the transformation of the same name, or change nothing."""
+        former = self._offer.exchange(pass_)
         try:
             stages = self._stages.anew(self._stack)
         except BaseException:
-            for pass_ in former:
-                self._offer.exchange(pass_)
+            self._offer.exchange(former)
             raise
         self._stages.keep(stages)
         self._stages.note_state()

@@ -71,8 +71,8 @@ def symbolic_trace(
     ----------
     model
         Any module, initialized if it is lazy, or a function, whose modules are those that it reads from
-        variables around it. It is traced in the mode (training or evaluation) that it is
-        in; a graph that would be another one in the other mode refuses to run there.
+        variables around it. It is traced in its mode (training or evaluation); a graph that would be another
+        one in the other mode refuses to run there.
     inputs
         The inputs of the run: keyword arguments (a mapping, in which a tuple may stand for ``*args`` by its
         name), positional arguments (a tuple) or one tensor. For a model of transformers they are made by
@@ -139,11 +139,9 @@ def traced_with_inputs(
     slices = slices or Slices()
     require_all()
     inputs = given_inputs(inputs)
-    # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
-    # calls it may be kept whole.
+    # A run uses up a generator, and trains by a function that calls backward(); a part may stay whole.
     not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
-    is_of_source = is_compiled(model)
-    model, leaves = traceable(model), LeafModules(leaves)
+    is_of_source, model, leaves = is_compiled(model), traceable(model), LeafModules(leaves)
     require_bool(dynamic, "dynamic")
     require_bool(check, "check")
     leaves.require_known(model)
@@ -179,8 +177,7 @@ def traced_with_inputs(
     return trace(found)
 
 
-_CALLS_PER_MODULE = 8
-"""Calls that a module takes while it is recorded."""
+_CALLS_PER_MODULE = 8  # while it is recorded
 
 
 @dataclass(frozen=True)

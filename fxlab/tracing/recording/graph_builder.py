@@ -35,11 +35,9 @@ from fxlab.values.tensors import is_floating
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
 """In the expression of a size; few, so that parts whose sizes get too complicated are soon kept whole."""
+# What Python's own types stand for, as in `x.to(float)`.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-"""Which dtypes Python's own types stand for, as in ``x.to(float)``."""
-_RECENT = 100
-"""Findings among which none is repeated, as a loop of the model would."""
-
+_RECENT = 100  # findings among which none is repeated, as a loop of the model would
 
 RecordedNodes: TypeAlias = Mapping[str, Any]
 """The call of each node, by its name."""
@@ -71,12 +69,11 @@ class Recording:
     facts that hold for the data of the run only. ``scopes``: the path and class of each module that is
     running, outermost first. ``bodies``: the functions that are being mapped, or are a branch, outermost
     first. ``branches``: the graphs of branches, by the name that ``get_attr`` nodes know them by.
-    ``impure``: nodes that are kept although nothing uses their results.
-    ``asked``: questions of the calls of nodes about sizes. Those that raise for some of them
-    are kept as well. ``latest``: the call that was recorded last. ``outside``: the frame that called the
-    model. ``nodes``: the node that gives a tensor; with the path to the tensor, if it is a part of the node's
-    result. ``symbols``: the node that gives a number; with the dimension, if it is a size of the node's
-    result. ``sizes``: makes nodes of symbolic numbers.
+    ``impure``: nodes that are kept although nothing uses their results, as are those that raise for some of
+    the sizes ``asked`` for. ``latest``: the call that was recorded last. ``outside``: the frame that called
+    the model. ``nodes``: the node that gives a tensor; with the path to it, if it is a part of the result.
+    ``symbols``: the node that gives a number; with the dimension, if it is a size. ``sizes``: makes nodes of
+    symbolic numbers.
     """
 
     def __init__(
