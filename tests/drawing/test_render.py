@@ -123,7 +123,8 @@ def test_every_visible_thing_is_an_element_whose_tooltip_says_what_it_is(model):
 
 def test_titles_of_opened_groups_are_above_the_lines_that_cross_them():
     hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
-    drawn = ET.fromstring(render(View(hierarchy).open("encoder")))
+    marks = {leaf.name: ("a",) for leaf in hierarchy.leaves if leaf.node.target == "softmax"}
+    drawn = ET.fromstring(render(View(hierarchy).open("encoder"), marks=marks))
     places = {group: place for place, group in enumerate(drawn.iter(f"{SVG}g"))}
     (cluster,), (title,), edges = (
         drawn.findall(f".//{SVG}g[@class]{words}")
@@ -138,6 +139,8 @@ def test_titles_of_opened_groups_are_above_the_lines_that_cross_them():
     assert cluster.findtext(f"{SVG}title") == title.findtext(f"{SVG}title") != ""
     text, fill = title.find(f"{SVG}text"), cluster.find(f"{SVG}path").attrib["fill"]
     assert (text.text, text.attrib["stroke"], text.attrib["paint-order"]) == ("encoder", fill, "stroke")
+    *_, badge = title.findall(f"{SVG}text")
+    assert (badge.text, badge.get("stroke")) == ("4 changed", None)
 
 
 def test_classes_say_what_a_box_is():

@@ -12,6 +12,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
@@ -399,7 +400,7 @@ def _raise_titles(picture: ET.Element) -> None:
             continue
         words = group[[*group].index(shape) + 1 :]
         del group[len(group) - len(words) :]
-        for text in filter(lambda each: each.tag == _TEXT, words):
+        for text in takewhile(lambda each: each.tag == _TEXT, words):  # what follows is on a badge
             text.attrib |= {"stroke": shape.attrib["fill"], "stroke-width": "4", "paint-order": "stroke"}
         title = ET.SubElement(picture, f"{_SVG}g", {"class": "cluster-title", "of": group.get("id", "")})
         title.extend(words)
@@ -417,8 +418,7 @@ def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -
     if element.tag == _TEXT:
         parts.append(_escaped(element.text or ""))
     elif len(element):
-        tooltip = tooltips.get(found.get("id") or found.get("of", ""))
-        if tooltip:
+        if tooltip := tooltips.get(found.get("id") or found.get("of", "")):
             parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
         _place(element)
         for child in element:
