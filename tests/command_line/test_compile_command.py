@@ -52,7 +52,7 @@ with torch.no_grad():
 
 @pytest.fixture(autouse=True)
 def no_rank(monkeypatch):
-    """Write errors as Python does: a process group of another test leaves a hook that begins with its rank."""
+    """Write errors as Python does: a process group of other tests leaves a hook that writes its rank."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
 
 
