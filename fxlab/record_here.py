@@ -1,4 +1,4 @@
-"""Record processes that one does not start oneself, such as those of servers and ranks.
+"""Record the processes of a command that fxlab starts, and those that it starts: servers and ranks.
 
 ``fxlab compile -o FOLDER -- COMMAND`` starts a command with :func:`environment_for`. There torch calls
 :func:`begin` when it is imported. The first call of ``torch.compile`` begins a record, which is written at

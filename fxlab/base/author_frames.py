@@ -1,4 +1,4 @@
-"""Frames of a traceback by whose code they are: a pass's or model's author's, or fxlab's and torch's."""
+"""Frames by whose code they are, an author's or fxlab's and torch's, and errors in words, for messages."""
 
 import functools
 import importlib.util

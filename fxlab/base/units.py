@@ -1,4 +1,4 @@
-"""Numbers as text: bytes, seconds, counts. The twin of ``frontend/src/base/format.ts``."""
+"""Numbers and lists in words, for messages and tables; the page writes in ``frontend/src/base/format.ts``."""
 
 import itertools
 import math

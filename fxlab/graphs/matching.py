@@ -1,4 +1,4 @@
-"""Nodes of a transformed graph and the nodes of the original that they match, or stand for."""
+"""The node of the original that a transformed node is, or stands for: differences and comparisons ask."""
 
 import uuid
 import weakref

@@ -1,4 +1,4 @@
-"""Record the update of an optimizer as a graph, the last part of a traced step."""
+"""Run an optimizer on given tensors, and record its update as a graph: the last part of a traced step."""
 
 import inspect
 import itertools

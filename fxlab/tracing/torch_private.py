@@ -1,4 +1,4 @@
-"""Private names of torch that tracing needs: each is looked up here, once, with its purpose.
+"""Private names of torch that tracing and steps need, each with its purpose; the core's are in ``base/``.
 
 A torch that has lost one still imports this package. Any use of the name raises a :class:`fxlab.TraceError`
 that says so, and so does :func:`fxlab.symbolic_trace` before it begins.

@@ -1,4 +1,4 @@
-"""Overlays of the stages of a session, each measured once."""
+"""Overlays of a session's stages for the notebook's screen, each measured once until its stage changes."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""One rewrite of a pass, as a page steps through them, or a place at which a pass does not apply, and why."""
+"""One place of a pass as a page shows it: a rewrite, with its lines, or a near miss, with the reason."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The modules that a compiled function reads, wherever it finds them, as one module with their names."""
+"""The modules that a compiled function reads, as one module with their names, for sessions and records."""
 
 import re
 import types

@@ -1,4 +1,4 @@
-"""A compile as a list of steps: each pass and the graph around it; and listeners that break nothing."""
+"""A compile as a list of steps: hooks of torch call the recorder at each phase, and listeners beside it."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The tensors of a model and their versions, to compare the model with: cheap, also on the meta device."""
+"""A tensor, and all that Python reads of a model, at one moment: sessions and traces ask what has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private parts of Dynamo that captured graphs are read with; all of them in this file.
+"""Dynamo's private notes on a captured graph: sources, breaks, modules; for captures and the compiler.
 
 Where this torch does not have one, graphs have Dynamo's own names, and breaks no reason.
 """

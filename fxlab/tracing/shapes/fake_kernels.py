@@ -1,7 +1,7 @@
-"""Calls on fake tensors, also of recurrent and transformer modules, whose results are made here.
+"""Fake results of the functions and modules whose own fake kernels fix sizes or are slow: each call asks.
 
-Some torch cannot make there as it makes them elsewhere: it fixes such a module to the sizes of a run, and
-packs sequences to sizes that no run has. Linear layers, convolutions and batch norms, which a model spends
+Torch fixes a recurrent or transformer module to the sizes of a run, and packs sequences to sizes that no run
+has. Linear layers, convolutions and batch norms, which a model spends
 most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen questions
 about symbolic sizes: made in one step, a transformer is traced in half the time.
 """

@@ -1,4 +1,4 @@
-"""The canonical form of indexing, slices, permutations, and of one of several results."""
+"""The part of ``Calls`` that reads indexing, slices, permutations and one of several results as terms."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _END = 9223372036854775807
 
 
 class IndexReading(Reading):
-    """Reads indexing as slices, selections and new dimensions."""
+    """Reads indexing, permutations and items of several results; ``Calls`` is its subclass."""
 
     def _attribute(self, node: Node) -> Term | None:
         value, attribute = node.args[:2]

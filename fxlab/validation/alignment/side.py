@@ -1,4 +1,4 @@
-"""One of two graphs that are aligned: the fingerprints of its values, and how far rounding may move them."""
+"""One of two graphs that are aligned: fingerprints of its values, their partners, and where graphs part."""
 
 from __future__ import annotations
 
