@@ -1,5 +1,5 @@
 """Graphs as files that other programs run."""
 
-from fxlab.deployment.files.export import ExportedFile, ExportError, export, file_verdict
+from fxlab.deployment.files.export import ExportedFile, ExportError, export
 
-__all__ = ["ExportError", "ExportedFile", "export", "file_verdict"]
+__all__ = ["ExportError", "ExportedFile", "export"]

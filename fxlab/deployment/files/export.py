@@ -40,17 +40,10 @@ from fxlab.values.nested import REFUSAL, flatten_objects, map_tensors, name_of_p
 from fxlab.values.tensors import tensors_by_path
 
 
-def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict:
-    """Judge a file of the present model of a session by the model without passes."""
-    inputs = inputs_or_examples(session.inputs, session.original)
-    graph = tensor_graph(session.graph_module, inputs)
-    program = load_program(Path(path), trusted=True).module()
-    reference = tensor_graph(session.original, inputs).module
-    return _named(Reference(reference, graph.inputs).verdict(program), graph.output_names)
-
-
-def _named(verdict: Verdict, names: Sequence[str]) -> Verdict:
-    """Return a verdict on outputs by place with their names."""
+def _file_verdict(path: Path, graph: TensorGraph, reference: GraphModule) -> Verdict:
+    """Judge a file of a graph by that of the model without passes, with the names of the outputs."""
+    verdict = Reference(reference, graph.inputs).verdict(load_program(path, trusted=True).module())
+    names = graph.output_names
     by_name = {
         names[int(place)] if place.isdecimal() else place: judgement
         for place, judgement in verdict.outputs.items()
@@ -160,7 +153,7 @@ def export(
     if path is None:
         return exported(graph, dynamic=dynamic)
     words = write_file(graph, target, dynamic=dynamic)
-    verdict = file_verdict(checked, target) if check else None
+    verdict = _file_verdict(target, graph, tensor_graph(checked.original, inputs).module) if check else None
     return ExportedFile(target, verdict, words, graph.output_names, graph.conditions)
 
 

@@ -1,9 +1,9 @@
 """Fake results of the functions and modules whose own fake kernels fix sizes or are slow: each call asks.
 
 Torch fixes a recurrent or transformer module to the sizes of a run, and packs sequences to sizes that no run
-has. Linear layers, convolutions and batch norms, which a model spends
-most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen questions
-about symbolic sizes: made in one step, a transformer is traced in half the time.
+has. Linear layers, convolutions and batch norms, which a model spends most of its calls on, torch takes apart
+into ten or more calls each, and each of those asks a dozen questions about symbolic sizes: made in one step,
+a transformer is traced in half the time.
 """
 
 from __future__ import annotations
