@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from fxlab.base.checks import file_to_write, require_bool
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
@@ -22,10 +22,10 @@ from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.compare_outputs import Counterparts, same_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.result import Verdict, summary
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 
 def compare(

@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Judged, json_values
-from fxlab.base.units import listed, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import listed
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.stages import Module, compared_modules, enclosing, session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words

@@ -29,7 +29,7 @@ from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
-from fxlab.validation.verdicts.comparison import NothingReturnedError
+from fxlab.validation.verdicts.runs_compared import NothingReturnedError
 
 
 class CompileSession(Session):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.checks import require_bool
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.node_difference import is_same_graph
 from fxlab.models.graph_modules.graph_module import changed_copy

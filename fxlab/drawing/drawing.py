@@ -13,7 +13,7 @@ from torch import fx
 
 from fxlab.base.checks import file_to_write, items_of, positive_int, require_bool, type_error
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.box import HIGHLIGHT
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, render, to_dot

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fxlab.base.author_frames import error_words, placed_words
+from fxlab.base.author_frames import placed_words
+from fxlab.base.words import error_words
 
 if TYPE_CHECKING:
     import torch

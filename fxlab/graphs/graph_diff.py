@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxlab.base.checks import check_is
 from fxlab.base.first_use import pd
 from fxlab.base.results import Result
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import Model, compared_graphs
 from fxlab.graphs.lineage import is_same_capture
 from fxlab.graphs.matching import known_to_agree, match_nodes

@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fxlab.base.torch_private import pytree
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.models.parallel.collectives import collective_kind, collectives_of, is_wait
 from fxlab.models.state.tensor_state import place_of
 from fxlab.operators.node_info import attribute_at

@@ -15,7 +15,7 @@ from torch import fx
 from fxlab.base.checks import check_is, describe, require_bool, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.garbage import only_new_garbage
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import checked_session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines

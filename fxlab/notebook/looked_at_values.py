@@ -11,7 +11,7 @@ from torch import fx
 
 from fxlab.base.interrupts import interrupts_noted
 from fxlab.models.running.running import Inputs
-from fxlab.models.state.tensor_state import ModuleState
+from fxlab.models.state.module_state import ModuleState
 from fxlab.notebook.page.messages import MessageError
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in

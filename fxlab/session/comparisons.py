@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
-    from fxlab.validation.verdicts.comparison import RunsCompared
+    from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from fxlab.base.checks import items_of, require_bool
 from fxlab.base.results import Judged
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.parallel.ranks import layout_of, local_part

@@ -13,13 +13,13 @@ from torch.fx import GraphModule
 from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import describe, type_error
 from fxlab.base.interrupts import interrupts_noted
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.parallel.ranks import PLACEMENT, communicates, is_in_fake_group
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
 from fxlab.models.running.step_record import StepInput, StepOutputs, StepRecord, note_step
-from fxlab.models.state.tensor_state import ModelNoted
+from fxlab.models.state.module_state import ModelNoted
 from fxlab.steps.arguments import Batch
 from fxlab.steps.gradients import LOSS, Forward, RecordedPasses, hooks_of, record_forward_backward, results_of
 from fxlab.steps.places import place_update

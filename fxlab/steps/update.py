@@ -18,7 +18,7 @@ from fxlab.base.checks import type_error
 from fxlab.base.exchanged import patched_functions
 from fxlab.models.parallel.ranks import local_part
 from fxlab.models.running.step_record import IN_PLACE
-from fxlab.models.state.tensor_state import python_noted
+from fxlab.models.state.module_state import python_noted
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.operators.node_info import known_shape
 from fxlab.steps.recorded_calls import IN_LAYOUT

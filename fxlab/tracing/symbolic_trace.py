@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from fxlab.base.checks import names_in, require_bool
 from fxlab.base.garbage import only_new_garbage
 from fxlab.base.interrupts import RestoringStack, interrupts_noted
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
 from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled

@@ -13,8 +13,9 @@ from torch.fx import GraphModule
 from fxlab.base.torch_private import dispatch_modes, function_modes
 from fxlab.models.graph_modules.graph_module import changed_copy
 from fxlab.models.running.running import Inputs
+from fxlab.models.state.module_state import ModuleState
 from fxlab.models.state.settings import put_settings_back, settings_now
-from fxlab.models.state.tensor_state import ModuleState, TensorState
+from fxlab.models.state.tensor_state import TensorState
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.slices import PauseError, Slices
 from fxlab.tracing.symbolic_trace import traced_with_inputs

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from torch import fx
 
-from fxlab.base.author_frames import author_line, error_words, stretches
+from fxlab.base.author_frames import author_line, stretches
 from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
-from fxlab.base.units import counted
+from fxlab.base.words import counted, error_words
 from fxlab.graphs.graph_diff import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session, TransformationError

@@ -6,7 +6,8 @@ from typing import Any
 
 import fxlab.validation as validation
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted, listed, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted, listed
 from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.protocol import Cell, Chart, Column, ColumnKind, Outputs, Table
 from fxlab.view_model.wire import clip, to_json

@@ -7,7 +7,8 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
+from fxlab.compiler.recording.recorder import PHASES, Recorder
+from fxlab.compiler.recording.steps import Recording
 from fxlab.tracing.dynamo.hooks import origin_of
 
 

@@ -18,8 +18,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.base.author_frames import error_words
 from fxlab.base.checks import file_to_write, require_bool
+from fxlab.base.words import error_words
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
@@ -200,7 +200,8 @@ def exported(graph: TensorGraph, *, dynamic: bool) -> ExportedProgram:
             inputs = tuple(_told_apart(graph.inputs))
             program = torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
-        raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+        first = error_words(error).partition("\n")[0][:300]
+        raise ExportError(f"torch.export refuses it: {first}") from error
     _check_code(program)
     return program
 
@@ -223,10 +224,6 @@ def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     for tensor in tensors:
         yield tensor.detach().requires_grad_(tensor.requires_grad) if id(tensor) in seen else tensor
         seen.add(id(tensor))
-
-
-def _first_line(error: Exception) -> str:
-    return error_words(error).partition("\n")[0][:300]
 
 
 @contextlib.contextmanager

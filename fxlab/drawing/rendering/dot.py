@@ -17,24 +17,11 @@ from itertools import takewhile
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.drawing.rendering import theme
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
 from fxlab.drawing.rendering.labels import box_label, cluster_label, column_label, legend_label, room_label
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import ALIKE, STYLES, Legend, LineStyles, Painting, paint, values_text
-from fxlab.drawing.rendering.theme import (
-    EDGE,
-    FONT,
-    INK,
-    LANE,
-    SOFT_INK,
-    Colours,
-    box_colours,
-    cluster_colours,
-    has_known_width,
-    painted_colours,
-    printable,
-    text_width,
-)
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays.overlay import Overlay
 
@@ -134,11 +121,11 @@ def _listed(attributes: Mapping[str, str]) -> str:
 
 
 def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
-    font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
+    font = {"fontname": theme.FONT, "fontsize": str(LINE_SIZE), "fontcolor": theme.SOFT_INK}
     yield "digraph fxlab {"
     yield f"graph [{_listed({'bgcolor': 'transparent', **font, **arrangement.layout})}]"
     yield f"node [{_listed({'style': 'rounded,filled', **font, **_BOXES})}]"
-    yield f"edge [{_listed({'color': EDGE, **font, **_LINES})}]"
+    yield f"edge [{_listed({'color': theme.EDGE, **font, **_LINES})}]"
     if shown := [legend for legend in legends if legend is not None]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
@@ -180,7 +167,7 @@ class _Words(_Sizes):
     def __init__(
         self, boxes: Mapping[str, Box], painting: Painting | None, styles: LineStyles, has_shapes: bool
     ) -> None:
-        self._painted: Mapping[str, Colours] = painting.colours if painting else {}
+        self._painted: Mapping[str, theme.Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
         self._styles, self._has_shapes = styles, has_shapes
@@ -189,15 +176,15 @@ class _Words(_Sizes):
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
 
     def opened(self, box: Box, depth: int) -> str:
-        colours = cluster_colours(box.classes, depth)
+        colours = theme.cluster_colours(box.classes, depth)
         looks = {"fillcolor": colours.fill, "color": colours.border, **_CLUSTERS, "class": box.classes}
         return f'style="rounded,filled" {_listed(looks)} label={cluster_label(box)}'
 
     def heading(self, words: str) -> str:
-        return f'style="rounded" color="{LANE}" label={column_label(words)}'
+        return f'style="rounded" color="{theme.LANE}" label={column_label(words)}'
 
     def line(self, edge: VisibleEdge) -> str:
-        words = printable(values_text(edge)) if self._has_shapes else ""
+        words = theme.printable(values_text(edge)) if self._has_shapes else ""
         look = self._styles.look(edge)
         drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
         written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
@@ -284,12 +271,12 @@ def _lines_of(
             yield "}"
 
 
-def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
+def _node_attributes(box: Box, paint: theme.Colours | None) -> dict[str, str]:
     """Return how a closed box looks but for its words."""
-    colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
+    colours = theme.box_colours(box.classes) if paint is None else theme.painted_colours(box.classes, paint)
     size = _size(box)
     own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
-    own |= {} if paint is None else {"fontcolor": INK}
+    own |= {} if paint is None else {"fontcolor": theme.INK}
     own |= _CHANGED if box.changed else {}
     if box.kind == "repeat":
         # Several blocks: one border in another. Graphviz draws the second around the size that is given.
@@ -382,7 +369,7 @@ def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
     left, top, width, height = map(float, root.attrib["viewBox"].split())
     parts = [
         f'<svg xmlns="{_SVG[1:-1]}" class="fx-picture" width="{width:g}" height="{height:g}" '
-        f'viewBox="{left:g} {top:g} {width:g} {height:g}" font-family="{FONT}">'
+        f'viewBox="{left:g} {top:g} {width:g} {height:g}" font-family="{theme.FONT}">'
     ]
     for whole in root:
         # Every picture has such an element; two of them may be on one page.
@@ -419,7 +406,7 @@ def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -
         parts.append(_escaped(element.text or ""))
     elif len(element):
         if tooltip := tooltips.get(found.get("id") or found.get("of", "")):
-            parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
+            parts.append(f"<title>{_escaped(theme.printable(tooltip))}</title>")
         _place(element)
         for child in element:
             _write(parts, child, tooltips)
@@ -457,10 +444,10 @@ def _middle(shape: ET.Element) -> str:
 def _fit(text: ET.Element) -> None:
     """Fix the width of a text, so that it also fits where the reader's fonts are wider than the metrics."""
     words = text.text or ""
-    if words.strip() and has_known_width(words):
+    if words.strip() and theme.has_known_width(words):
         text.attrib |= {"textLength": f"{_width(text):g}", "lengthAdjust": "spacingAndGlyphs"}
 
 
 def _width(text: ET.Element) -> float:
     bold = "font-weight" in text.attrib
-    return text_width(text.text or "", float(text.attrib["font-size"]), bold=bold)
+    return theme.text_width(text.text or "", float(text.attrib["font-size"]), bold=bold)

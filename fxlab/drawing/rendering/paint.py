@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fxlab.base.units import counted, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.theme import KINDS, PLAIN, SAVED, Colours, heat_colours, shorten
 from fxlab.drawing.view import View, VisibleEdge

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import fx
 from torch.fx import GraphModule
 
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.models.parallel.collectives import exchanges
 from fxlab.operators.node_info import known_result
 

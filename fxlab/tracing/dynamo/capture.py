@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.utils.checkpoint import checkpoint
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules

@@ -10,7 +10,7 @@ from typing import TypeVar
 from torch.fx import Node
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.operators.node_info import target_text
 
 

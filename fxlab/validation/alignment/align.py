@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.graphs.matching import keep_pairs
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.running.running import Inputs
 from fxlab.operators.node_info import kind_text, module_path, modules_by_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Side
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 
 @dataclass(frozen=True)

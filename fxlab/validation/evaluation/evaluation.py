@@ -8,7 +8,8 @@ from typing import Any
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
-from fxlab.base.units import counted, percent, with_unit
+from fxlab.base.units import percent, with_unit
+from fxlab.base.words import counted
 from fxlab.models.running.running import Inputs
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, SHARE, BatchResult, Measured
 from fxlab.validation.verdicts.judgement import Status

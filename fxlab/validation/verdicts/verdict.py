@@ -28,12 +28,12 @@ from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.compare_outputs import Counterparts
 from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
 from fxlab.validation.tensor_values.visited_run import visit_values
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 from fxlab.validation.verdicts.sixteen_bits import every_number
 
 
