@@ -85,7 +85,7 @@ def given_inputs(
     import torch
 
     from fxlab.base.torch_private import pytree
-    from fxlab.models.running.running import takes_one_input
+    from fxlab.models.running.arguments import takes_one_input
 
     if _SIZES.fullmatch(str(path)):
         text = str(path)

@@ -16,7 +16,7 @@ from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.weights import SAME, WRONG, compare_weights
 from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side

@@ -17,7 +17,7 @@ from fxlab.comparison.backward import Backward
 from fxlab.comparison.stages import Module, compared_modules, enclosing, session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators import computes
 from fxlab.operators.node_info import kind_text, line_of, module_path, modules_by_path, target_text, upstream
 from fxlab.session import Session

@@ -20,8 +20,8 @@ from fxlab.models.graph_modules.graph_module import changed_copy
 from fxlab.models.state.tensor_state import Sampled, count_fused_steps
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.tracing.dynamo.capture import runnable
-from fxlab.tracing.dynamo.hooks import running_modules
 from fxlab.tracing.dynamo.model_graph import LiftedGraph
+from fxlab.tracing.dynamo.torch_private import running_modules
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference
 from fxlab.values.tensors import address, version_of

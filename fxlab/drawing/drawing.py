@@ -22,7 +22,7 @@ from fxlab.drawing.rendering.paint import ALIKE
 from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running.running import Inputs, given_arguments, given_inputs
+from fxlab.models.running.arguments import Inputs, given_arguments, given_inputs
 from fxlab.values.nested import RAISED
 
 if TYPE_CHECKING:

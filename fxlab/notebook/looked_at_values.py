@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from fxlab.base.interrupts import interrupts_noted
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.module_state import ModuleState
 from fxlab.notebook.page.messages import MessageError
 from fxlab.validation import NodeValues

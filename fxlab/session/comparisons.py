@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.fx import GraphModule
 
 from fxlab.models.parallel.ranks import is_in_fake_group
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.session.history import Stack
 from fxlab.values.results_on_disk import check_files

@@ -12,7 +12,7 @@ from fxlab.transformations.patterns.canonical_text import canonical_text
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Model
-    from fxlab.models.running.running import Inputs
+    from fxlab.models.running.arguments import Inputs
 
 
 def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected: str) -> None:

@@ -13,7 +13,7 @@ from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import items_of, path_text
 from fxlab.base.words import all_listed
 from fxlab.front_desk.sources import Model
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.session.history import Switches
 from fxlab.session.saving import saved_file
 from fxlab.session.session import Session

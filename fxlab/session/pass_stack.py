@@ -24,7 +24,7 @@ from fxlab.transformations.candidate_filter import node_names, not_limitable
 from fxlab.transformations.registry import Pass, Passes, as_pass
 
 if TYPE_CHECKING:
-    from fxlab.models.running.running import Inputs
+    from fxlab.models.running.arguments import Inputs
     from fxlab.session.compiled import Compiled
     from fxlab.validation.evaluation.judge_batch import Metric
 

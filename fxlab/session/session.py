@@ -20,7 +20,7 @@ from fxlab.base.hints import no_such_member
 from fxlab.base.words import listed
 from fxlab.front_desk.sources import Model, is_session, source_of, traced
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.running.running import Inputs, call_arguments
+from fxlab.models.running.arguments import Inputs, call_arguments
 from fxlab.models.running.step_record import step_record
 from fxlab.models.state.module_state import ModelNoted
 from fxlab.session.history import History

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fxlab.models.running.running import given_arguments
+from fxlab.models.running.arguments import given_arguments
 from fxlab.values import nested
 from fxlab.values.tensors import refuse_fake
 

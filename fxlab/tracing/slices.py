@@ -8,7 +8,7 @@ from itertools import count
 
 from torch.fx import GraphModule
 
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.tracing.recording.graph_builder import RecordedNodes
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
 from fxlab.tracing.report import Finding

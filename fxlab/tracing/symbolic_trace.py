@@ -22,7 +22,7 @@ from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
 from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled
-from fxlab.models.running.running import Inputs, given_inputs
+from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments, with_places

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.torch_private import dispatch_modes, function_modes
 from fxlab.models.graph_modules.graph_module import changed_copy
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.module_state import ModuleState
 from fxlab.models.state.settings import put_settings_back, settings_now
 from fxlab.models.state.tensor_state import TensorState

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxlab.base.words import counted
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.session import Session
 from fxlab.values.tensors import tensor_leaves
 from fxlab.view_model.protocol import InputChoice, InputChoices

@@ -23,16 +23,9 @@ from fxlab.compiler.graphs.torch_private import lost_origins
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.recording.snapshot import NodeOrigin
 from fxlab.compiler.recording.steps import ATEN, BORDER, WHOLE, Crash
+from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.models.running.autocast import autocast_set, autocast_state
-from fxlab.models.running.running import (
-    Inputs,
-    asks_for_gradients,
-    call_arguments,
-    generators_kept,
-    given_arguments,
-    named_arguments,
-    seed_generators,
-)
+from fxlab.models.running.running import asks_for_gradients, generators_kept, seed_generators
 from fxlab.models.state.model_state import gradients_kept, state_kept
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings

@@ -13,7 +13,7 @@ from fxlab.base.heard_calls import held_by_closure
 from fxlab.compiler.graphs.python_function import owner_of, plain_function
 from fxlab.compiler.story.story import function_name
 from fxlab.models.graph_modules.parts import variants
-from fxlab.tracing.dynamo.hooks import origin_of
+from fxlab.tracing.dynamo.torch_private import origin_of
 from fxlab.values.containers import namespace_of
 
 _NAME = re.compile(r"\w+")

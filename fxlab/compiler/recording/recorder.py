@@ -13,7 +13,7 @@ from fxlab.compiler.recording.snapshot import GraphState, NodeOrigin, Snapshot
 from fxlab.compiler.recording.split_graph import joined
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
-from fxlab.tracing.dynamo.hooks import break_after
+from fxlab.tracing.dynamo.graph_break import break_after
 from fxlab.transformations.inductor_patterns import Attempt, Pattern
 
 PHASES = ("pre_grad", "joint", "post_grad")

@@ -9,7 +9,7 @@ from torch import nn
 
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.running.autocast import AutocastState, autocast_state
-from fxlab.tracing.dynamo.hooks import GraphBreak
+from fxlab.tracing.dynamo.graph_break import GraphBreak
 from fxlab.transformations.inductor_patterns import Attempt, Pattern
 
 TORCH, ATEN = "torch", "aten"

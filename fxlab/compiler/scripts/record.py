@@ -22,10 +22,7 @@ from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.recording.recorder import Recorder
-from fxlab.compiler.recording.steps import (
-    WHOLE,
-    Recording,
-)
+from fxlab.compiler.recording.steps import WHOLE, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.story import Story, story_table

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder
 from fxlab.compiler.recording.steps import Recording
-from fxlab.tracing.dynamo.hooks import origin_of
+from fxlab.tracing.dynamo.torch_private import origin_of
 
 
 class ScriptRecorder(Recorder):

@@ -24,7 +24,8 @@ from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_exa
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.graph_modules.parts import Requirement
-from fxlab.models.running.running import Inputs, gradients_for, placeholder_values, run
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import gradients_for, run
 from fxlab.operators import describes
 from fxlab.operators.node_info import dtype_name
 from fxlab.tracing.exported.saved_program import load_program

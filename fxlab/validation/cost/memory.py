@@ -19,7 +19,7 @@ from fxlab.base.torch_private import FakeTensorMode, HigherOrderOperator, TorchD
 from fxlab.base.units import with_unit
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.models.graph_modules.bodies import run_under
-from fxlab.models.running.running import Inputs, bound_values, given_arguments
+from fxlab.models.running.arguments import Inputs, bound_values, given_arguments
 from fxlab.models.running.step_record import GUARDS, IN_PLACE
 from fxlab.operators.node_info import is_backward, known_result, module_path, state_path
 from fxlab.validation.verdicts.own_run import OtherTensors

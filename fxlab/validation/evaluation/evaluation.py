@@ -10,7 +10,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
 from fxlab.base.units import percent, with_unit
 from fxlab.base.words import counted
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, SHARE, BatchResult, Measured
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict

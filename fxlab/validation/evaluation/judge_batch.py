@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.base.checks import describe
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.runs_compared import RunsCompared

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from fxlab.validation.outputs.call_differences import (
-    other_random_numbers,
-)
+from fxlab.validation.outputs.call_differences import other_random_numbers
 from fxlab.validation.verdicts.draws import Draw, first_difference, replayable, same_numbers
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import same_bits

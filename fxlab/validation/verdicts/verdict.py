@@ -20,7 +20,7 @@ from fxlab.graphs.graph_diff import changes_made
 from fxlab.graphs.node_difference import reordering
 from fxlab.models.parallel.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running.accelerators import device_errors_raised
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import dtype_name
