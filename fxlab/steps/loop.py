@@ -21,7 +21,7 @@ from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.running.running import generators_kept, seed_generators
 from fxlab.models.running.step_record import GuardError, StepInput, StepRecord, step_record
-from fxlab.models.state.model_state import gradients_kept, state_kept
+from fxlab.models.state.model_state import state_kept
 from fxlab.steps.arguments import Batch
 from fxlab.steps.optimizer_step import OptimizerStep
 from fxlab.steps.traced_step import recorded_step, step_key, words_of_counted
@@ -279,8 +279,7 @@ class StepsCompared(Judged):
 
 def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, bytes]]:
     """Yield digests of the bits of all tensors after each step."""
-    gradients = gradients_kept(loop.model.parameters())
-    with generators_kept(), state_kept(loop.model), gradients, _state_kept(loop.optimizer):
+    with generators_kept(), state_kept(loop.model), _state_kept(loop.optimizer):
         seed_generators(0)
         for batch in batches:
             tensors = {"loss": loop(batch), **_tensors(loop.model, loop.optimizer)}

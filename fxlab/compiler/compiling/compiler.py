@@ -26,7 +26,7 @@ from fxlab.compiler.recording.steps import ATEN, BORDER, WHOLE, Crash
 from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import asks_for_gradients, generators_kept, seed_generators
-from fxlab.models.state.model_state import gradients_kept, state_kept
+from fxlab.models.state.model_state import state_kept
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.shapes.fake_state import put_back_after
@@ -148,7 +148,7 @@ class Compiler:
         # A step writes its parameters. Dynamo would see a mode that watches, and capture another graph.
         written = [each for each in tensors if not (is_module and isinstance(each, nn.Parameter))]
         kept = state_kept(everything, watch=False, parameters=written, others=around.tensors)
-        with put_back_after(around), kept, gradients_kept(written):
+        with put_back_after(around), kept:
             yield
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class ModelState:
         self._memory: list[tuple[Any, bytes]] = []
         self._saved: dict[int, SavedTensor] = {}
         self._watched: dict[object, list[torch.Tensor]] = {}
-        self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
+        self._gradients: list[tuple[torch.Tensor, bool, torch.Tensor | None]] = []
         self._names: dict[str, torch.Tensor] = {}
         self._versions: dict[str, int] = {}
         self._seen: set[int] = set()
@@ -140,7 +140,7 @@ class ModelState:
             self._keep_module(path, module, at_once)
         for tensor in others:
             if has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
-                self._keep_tensor(tensor, at_once)
+                self._keep_tensor(tensor, id(tensor) in at_once)
 
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
@@ -156,6 +156,12 @@ class ModelState:
         """Copy the parameters in some memory before they are written."""
         for parameter in self._watched.pop(memory, ()):
             self._saved[id(parameter)] = SavedTensor.of(parameter)
+
+    def save_gradients(self) -> None:
+        """Copy the gradients before a backward pass adds to them."""
+        for _, _, gradient in self._gradients:
+            if gradient is not None:
+                self.save(memory_of(gradient))
 
     @property
     def copied_parameters(self) -> list[torch.Tensor]:
@@ -209,9 +215,11 @@ class ModelState:
         with torch.no_grad():
             for saved in self._saved.values():
                 saved.put_back()
-        for tensor, requires_grad in self._gradients_wanted:
+        for tensor, requires_grad, gradient in self._gradients:
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
+            if tensor.is_leaf and tensor.grad is not gradient:
+                tensor.grad = gradient
         self._warn_of_lost_values()
 
     def put_memory_back(self) -> None:
@@ -252,16 +260,19 @@ class ModelState:
             self._names[f"{prefix}{name}"] = parameter
             if id(parameter) in self._seen or not has_values(parameter):
                 continue
-            self._gradients_wanted.append((parameter, parameter.requires_grad))
             self._versions[f"{prefix}{name}"] = version_of(parameter)
-            self._keep_tensor(parameter, at_once)
+            self._keep_tensor(parameter, id(parameter) in at_once)
 
-    def _keep_tensor(self, tensor: torch.Tensor, at_once: set[int]) -> None:
+    def _keep_tensor(self, tensor: torch.Tensor, at_once: bool) -> None:
         self._seen.add(id(tensor))
-        if id(tensor) in at_once:
+        if at_once:
             self._saved[id(tensor)] = SavedTensor.of(tensor)
         else:
             self._watched.setdefault(memory_of(tensor), []).append(tensor)
+        if tensor.is_leaf:
+            self._gradients.append((tensor, tensor.requires_grad, tensor.grad))
+            if tensor.grad is not None:
+                self._keep_tensor(tensor.grad, at_once)
 
     def _keep_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.append((namespace, dict(namespace)))
@@ -315,21 +326,6 @@ class ModelState:
                 self._keep(f"{name}.{attribute}", item)
 
 
-@contextmanager
-def gradients_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Restore the gradients that tensors have accumulated, at the end of a block."""
-    leaves = [tensor for tensor in tensors if tensor.is_leaf]
-    kept = [(leaf, None if leaf.grad is None else SavedTensor.of(leaf.grad)) for leaf in leaves]
-    try:
-        yield
-    finally:
-        for leaf, gradient in kept:
-            leaf.grad = None if gradient is None else gradient.tensor
-            if gradient is not None:
-                with torch.no_grad():
-                    gradient.put_back()
-
-
 METHODS: tuple[type[Any], ...] = (MethodType, BuiltinMethodType, MethodWrapperType)
 _ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")))
 
@@ -358,7 +354,9 @@ class _ParameterWrites(TorchFunctionMode):
             kind = self._kinds.get(func)
             if kind is None:
                 kind = self._kinds.setdefault(func, _kind_of(func))
-            if isinstance(kind, Operator):
+            if kind == "backward":
+                self._state.save_gradients()
+            elif isinstance(kind, Operator):
                 if kind.may_write or "out" in kwargs:
                     self._save(written_values(kind, args, kwargs))
             elif kind == "writes" or (
@@ -375,8 +373,10 @@ class _ParameterWrites(TorchFunctionMode):
 
 
 def _kind_of(function: Any) -> Operator | str:
-    """Return the operator of a function, or else ``writes``, ``may write`` or ``reads``."""
+    """Return the operator of a function, or else ``writes``, ``may write``, ``reads`` or ``backward``."""
     name = str(getattr(function, "__name__", ""))
+    if name == "backward":
+        return name
     if name in ("__get__", "requires_grad_"):
         return "reads"
     holder = getattr(function, "__objclass__", torch.Tensor)

@@ -32,13 +32,12 @@ _DEEPEST = 4
 
 
 class ModuleState:
-    """The tensors, modes and settings of a module and its submodules at one moment."""
+    """The tensors, modes and settings of a module and its submodules; ``before``: those noted earlier."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, before: ModuleState | None = None) -> None:
         self._module = module
-        self._tensors = {
-            key: TensorState.of(tensor, keep_small=True) for key, tensor in named_tensors(module)
-        }
+        known = before._tensors if before else {}
+        self._tensors: dict[str, TensorState] = {n: _noted(t, known.get(n)) for n, t in named_tensors(module)}
         self._settings = _settings(module)
 
     def changed(self) -> list[str]:
@@ -51,8 +50,12 @@ class ModuleState:
     def own_of(self, module: nn.Module) -> dict[str, TensorState]:
         """Note the tensors of another module that are none of these, by path."""
         known = {id(state.tensor) for state in self._tensors.values()}
-        others = ((path, tensor) for path, tensor in named_tensors(module) if id(tensor) not in known)
-        return {path: TensorState.of(tensor, keep_small=True) for path, tensor in others}
+        named = named_tensors(module)
+        return {path: _noted(tensor) for path, tensor in named if id(tensor) not in known}
+
+
+def _noted(tensor: torch.Tensor, before: TensorState | None = None) -> TensorState:
+    return before if before and before.is_of(tensor) else TensorState.of(tensor, keep_small=True)
 
 
 class ModelNoted:
@@ -100,16 +103,14 @@ class ModelNoted:
         found |= {path: _Identity(value) for path, value in (tensors | modules).items()}
         for other in self._others:
             held = other.__self__ if is_a(other, MethodType) else other
-            name = type(held).__qualname__
             own = _settings(held) if is_a(held, nn.Module) else {"": _setting(held, _DEEPEST)}
-            found |= {f"{name}.{path}".rstrip("."): value for path, value in own.items()}
+            found |= {f"{type(held).__qualname__}.{path}".rstrip("."): value for path, value in own.items()}
         return found, python_noted(self._model, *self._others)
 
 
 def python_noted(*owners: Any) -> dict[str, tuple[object, ...]]:
     """Return keys of the values that the code of a model or optimizer reads outside of it, by path."""
-    read = python_read(*owners).items()
-    return {path: tuple(_setting(item, _DEEPEST) for item in values) for path, values in read}
+    return {path: tuple(_setting(v, _DEEPEST) for v in read) for path, read in python_read(*owners).items()}
 
 
 def _still_read(path: str, before: tuple[object, ...], now: tuple[object, ...]) -> bool:
@@ -134,8 +135,7 @@ def _has_grown(before: Any, now: Any) -> bool:
 
 
 def _different(before: dict[str, object], now: dict[str, object]) -> list[str]:
-    paths = {**before, **now}
-    return [path for path in paths if before.get(path) != now.get(path)]
+    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
@@ -176,9 +176,9 @@ def _setting(value: Any, depth: int) -> object:
             value = kind, value.func, value.args, value.keywords
         items = held_items(value)
         if items is not None:
-            is_dict = is_a(value, dict)
-            held = ((_setting(k, 0), _setting(v, depth - 1)) for k, v in items) if is_dict else None
-            return kind, tuple(held if held is not None else (_setting(item, depth - 1) for item in items))
+            if is_a(value, dict):
+                return kind, tuple((_setting(k, 0), _setting(v, depth - 1)) for k, v in items)
+            return kind, tuple(_setting(item, depth - 1) for item in items)
         if holds_attributes(value):
             slots = {slot.__name__: item for slot, item in slots_of(value)}
             own = slots | namespace_of(value)
