@@ -15,7 +15,8 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
-from fxlab.models.parallel.ranks import is_in_fake_group, known_placement
+from fxlab.models.parallel.placements import known_placement
+from fxlab.models.parallel.ranks import is_in_fake_group
 from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import modules_by_path, parameter_counts, shape_and_dtype

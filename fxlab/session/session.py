@@ -36,7 +36,7 @@ from fxlab.values.results_on_disk import WeightFile, note_files
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
-    from fxlab.graphs.graph_diff import Changes
+    from fxlab.graphs.changes import Changes
     from fxlab.validation import Evaluation, Variants, Verdict
     from fxlab.validation.evaluation.judge_batch import Metric
 
@@ -335,7 +335,7 @@ class Session(PassStack):
         >>> print(session.changes("change-true-div-to-mul-by-inverse"))
         2 rewrites: 2 truedivs become 2 muls
         """
-        from fxlab.graphs.graph_diff import changes_made
+        from fxlab.graphs.changes import changes_made
 
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)

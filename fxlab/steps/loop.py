@@ -16,7 +16,7 @@ from fxlab.base.results import Judged
 from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.parallel.ranks import layout_of, local_part
+from fxlab.models.parallel.placements import layout_of, local_part
 from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.running.running import generators_kept, seed_generators

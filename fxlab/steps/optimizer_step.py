@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fxlab.base.checks import type_error
-from fxlab.models.parallel.ranks import local_part
+from fxlab.models.parallel.placements import local_part
 from fxlab.models.state.module_state import python_noted
 from fxlab.tracing.report import TraceError
 from fxlab.transformations.signature import digest

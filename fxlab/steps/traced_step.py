@@ -15,7 +15,8 @@ from fxlab.base.checks import describe, type_error
 from fxlab.base.interrupts import interrupts_noted
 from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.parallel.ranks import PLACEMENT, communicates, is_in_fake_group
+from fxlab.models.parallel.placements import PLACEMENT
+from fxlab.models.parallel.ranks import communicates, is_in_fake_group
 from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set, autocast_state
 from fxlab.models.running.running import generators_kept, seed_generators

@@ -12,6 +12,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from fxlab.base.exchanged import patched_functions
+from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.models.running.step_record import IN_PLACE
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.operators.node_info import known_shape
@@ -19,7 +20,6 @@ from fxlab.steps.optimizer_step import OptimizerStep, Slot
 from fxlab.steps.recorded_calls import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
-from fxlab.tracing.messages import torch_logs_silent
 from fxlab.tracing.report import TraceError
 
 

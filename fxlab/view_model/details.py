@@ -16,7 +16,7 @@ from fxlab.base.words import counted
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.models.parallel.collectives import collectives_of, is_wait
-from fxlab.models.parallel.ranks import known_placement
+from fxlab.models.parallel.placements import known_placement
 from fxlab.operators.node_info import (
     attribute_at,
     elements_of_parameter,

@@ -13,7 +13,7 @@ from fxlab.base.author_frames import author_line, stretches
 from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
 from fxlab.base.words import counted, error_words
-from fxlab.graphs.graph_diff import counted_kinds, kinds_by_name
+from fxlab.graphs.changes import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import CandidatePass, Transformation

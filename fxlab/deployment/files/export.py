@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import operator
 import os
 import re
@@ -19,6 +18,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.base.checks import file_to_write, require_bool
+from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.base.words import error_words
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
@@ -230,17 +230,10 @@ def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep exporters from printing errors that are raised anyway, or notes that concern torch alone."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    stdout = contextlib.redirect_stdout(io.StringIO())
+    with torch_logs_silent(*_LOGGERS), warnings.catch_warnings(), stdout:
+        warnings.simplefilter("ignore")
+        yield
 
 
 @dataclass(frozen=True)

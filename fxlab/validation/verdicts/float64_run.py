@@ -10,7 +10,6 @@ from torch.fx import GraphModule, Node
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.models.graph_modules.bodies import run_under
-from fxlab.models.running.accelerators import in_steps, is_attention_kernel
 from fxlab.models.running.arguments import (
     Inputs,
     bound_values,
@@ -18,6 +17,7 @@ from fxlab.models.running.arguments import (
     memoize_by_tensor,
     named_arguments,
 )
+from fxlab.models.running.attention import in_steps, is_attention_kernel
 from fxlab.models.running.running import (
     detached,
     generators_kept,

@@ -12,7 +12,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.words import listed
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.parallel.ranks import ranks_together
-from fxlab.models.running.accelerators import states_of_generators
+from fxlab.models.running.attention import states_of_generators
 from fxlab.models.running.call_record import ALIASED_LATER
 from fxlab.models.running.running import needs_gradients
 from fxlab.models.state.settings import NumericSettings

@@ -16,8 +16,8 @@ from torch.nn import Module
 from fxlab.base.checks import check_is, require_bool
 from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, SessionLike, checked_session, compared_models, inputs_or_examples
-from fxlab.graphs.graph_diff import changes_made
-from fxlab.graphs.node_difference import reordering
+from fxlab.graphs.changes import changes_made
+from fxlab.graphs.reordering import reordering
 from fxlab.models.parallel.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.arguments import Inputs
