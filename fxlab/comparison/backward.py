@@ -1,4 +1,4 @@
-"""The backward pass of two models: gradients that differ, and the value at which that begins."""
+"""The backward pass of two models, for ``compare``: gradients that differ, and the value where it begins."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping

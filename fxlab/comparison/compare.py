@@ -1,4 +1,4 @@
-"""Compare two models of any origin, find where they part, and assert that they do not."""
+"""``fxlab.compare`` and ``assert_same``: two models of any origin, and the place where they part."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The result of a comparison of two models: where they part, tables, and both on one screen."""
+"""The result of ``fxlab.compare``: where two models part, tables, and both on one screen."""
 
 from __future__ import annotations
 

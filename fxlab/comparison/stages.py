@@ -1,4 +1,4 @@
-"""Two compared models: their modules in pairs, and both as stages of one session, for one screen."""
+"""Two compared models as stages of one session, for one screen; and their modules in pairs, for tables."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Passes of torch's compiler as transformations of the stages that it went through."""
+"""Passes of torch's compiler as transformations, by which a compile session switches and explains them."""
 
 from __future__ import annotations
 

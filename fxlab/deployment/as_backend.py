@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that runs each captured graph with the passes of a session."""
+"""``fxlab.as_backend``: a backend of ``torch.compile`` that runs captured graphs with a session's passes."""
 
 from __future__ import annotations
 

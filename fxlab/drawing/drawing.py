@@ -1,4 +1,4 @@
-"""``fxlab.draw``: a picture for people without the widget."""
+"""``fxlab.draw``: a picture as SVG, PNG or PDF, for people without the widget."""
 
 from __future__ import annotations
 

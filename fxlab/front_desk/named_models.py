@@ -1,4 +1,4 @@
-"""Models that a text names: an object in Python code, or a configuration of transformers in a file."""
+"""Models that a text names, for sources and commands: an object in Python code, a configuration in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fxlab.graph_diff``: the nodes in which two graphs differ; and counts of the changes that a pass made."""
+"""``fxlab.graph_diff``: the nodes in which two graphs differ."""
 
 from __future__ import annotations
 

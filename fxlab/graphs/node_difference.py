@@ -1,4 +1,4 @@
-"""Differences of two nodes, and graphs that differ in the order of their nodes alone."""
+"""Differences of two nodes: matching, differences of graphs and proofs of equal order ask."""
 
 from collections import OrderedDict
 from typing import Any

@@ -1,4 +1,4 @@
-"""The values of the node that a page looks at, kept until it looks at another."""
+"""The values of the node that a page looks at, kept by its screen until it looks at another."""
 
 from __future__ import annotations
 

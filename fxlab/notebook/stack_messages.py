@@ -1,4 +1,4 @@
-"""Answers to the page's messages that change the stack of passes."""
+"""The part of an inspector that answers the page's messages which change the stack of passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Side effects of calls: writes, aliases, random numbers, global state."""
+"""Side effects of calls, for passes and traces: writes, aliases, random numbers, global state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Comparisons of stages with the original, each made once for as long as its stage is kept."""
+"""Comparisons of a session's stages with the original, each made once for as long as its stage is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of passes: the graph that a pass makes, in canonical text, or the reason for its refusal."""
+"""Tests of passes for ``fxlab.testing``: the graph that one makes, in canonical text, or its refusal."""
 
 from __future__ import annotations
 

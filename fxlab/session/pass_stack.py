@@ -1,4 +1,4 @@
-"""A stack of transformations over one graph, each with a switch."""
+"""The stack of passes over one graph, each with a switch, and its stages: the base of a session."""
 
 from __future__ import annotations
 

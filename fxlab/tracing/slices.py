@@ -1,4 +1,4 @@
-"""Traces that end before they are complete, and are begun again with the work that is done by then."""
+"""Traces that end before they are complete, and begin again with the work done by then: screens need it."""
 
 from __future__ import annotations
 

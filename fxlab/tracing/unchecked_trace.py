@@ -1,4 +1,4 @@
-"""A trace to look at before it is compared with its model, which follows at once or in slices."""
+"""A trace to look at before it is compared with its model, for screens; comparing follows, also in slices."""
 
 from __future__ import annotations
 

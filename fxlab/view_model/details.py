@@ -1,4 +1,4 @@
-"""Details of a node, a group or the whole model that take the model itself to know."""
+"""Details that a page asks for: of a node, a group or the model, which take the model itself to know."""
 
 from __future__ import annotations
 

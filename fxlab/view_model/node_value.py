@@ -1,4 +1,4 @@
-"""The values of a node as a page receives them: statistics, a histogram and a map of each tensor."""
+"""The values of a node as a page or report shows them: statistics, a histogram and a map of each tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes of a session as cards: candidates and reasons, errors."""
+"""The passes of a session as cards of a page: candidates, reasons, errors."""
 
 from __future__ import annotations
 

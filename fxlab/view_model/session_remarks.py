@@ -1,4 +1,4 @@
-"""Remarks on a session: where its trace or compile ends, why it is specialised, which parts are unseen."""
+"""Remarks on a session above its graph: where its trace or compile ends, why it is specialised."""
 
 import linecache
 import re

@@ -1,4 +1,4 @@
-"""DataFrames as tables on the screen, with one line that explains them, and a chart of memory."""
+"""DataFrames as tables of a page, with one line that explains them, and a chart of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare runs that were recorded with one another, also many with one, or with a model that is run here."""
+"""Compares recorded runs, many with one or one with a model, for ``compare`` and ``compare_runs``."""
 
 from __future__ import annotations
 

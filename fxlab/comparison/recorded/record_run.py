@@ -1,4 +1,4 @@
-"""Record a run of a model as fingerprints in a file."""
+"""``fxlab.runs.record_run``: a run of a model as fingerprints in a file."""
 
 from __future__ import annotations
 

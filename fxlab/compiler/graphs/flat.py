@@ -1,4 +1,4 @@
-"""The compiler's flat graphs, and its code, as graph modules with the model's own parameters and inputs."""
+"""The compiler's flat graphs, and its code, as graph modules with the model's weights: stages of sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes each graph of Dynamo in an unchanged script for a recording."""
+"""Takes each graph of Dynamo in an unchanged script for a recording, as the hooks report it."""
 
 import weakref
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The events of compiled functions, in their order, as a table."""
+"""The events of compiled functions, in their order, as a table: hooks note them, sessions show them."""
 
 from __future__ import annotations
 

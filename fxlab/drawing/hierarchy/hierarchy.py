@@ -1,4 +1,4 @@
-"""A graph as a tree of module calls: the map that views are cut from."""
+"""A graph as a tree of module calls, from which the views of pictures and pages are cut."""
 
 from __future__ import annotations
 

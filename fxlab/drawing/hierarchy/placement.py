@@ -1,4 +1,4 @@
-"""The module call that each node of a graph belongs to."""
+"""The module call that each node of a graph belongs to, by which a hierarchy is built."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Visible boxes with their words, sizes and marks: the input of pictures and reports."""
+"""Visible boxes with their words, sizes and marks, for pictures and for the data of pages."""
 
 import builtins
 import operator

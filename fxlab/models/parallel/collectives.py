@@ -1,4 +1,4 @@
-"""Collectives: the calls by which a graph exchanges tensors with other processes."""
+"""Collectives, the calls by which a graph exchanges tensors with other processes: traces and costs ask."""
 
 import inspect
 import re

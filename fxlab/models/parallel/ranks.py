@@ -1,4 +1,4 @@
-"""Models of several ranks: runs that all ranks make together or none, and the placements of their tensors."""
+"""Runs of models that several ranks make together or none: comparisons ask, so that no rank waits in vain."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

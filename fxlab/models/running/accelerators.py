@@ -1,4 +1,4 @@
-"""Runs on accelerators: errors that would end the process, and attention in steps for a float64 run."""
+"""Errors on accelerators raised as on the CPU, in trials that may fail: there they would end the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of accelerators' kernels computed in steps: float64 runs, and trials that may fail, need it."""
+"""Attention of accelerators' kernels computed in steps, for float64 runs and for trials that may fail."""
 
 from __future__ import annotations
 

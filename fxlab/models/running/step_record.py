@@ -1,4 +1,4 @@
-"""The record of a traced training step: its values and the objects it was traced from."""
+"""The record of a traced training step in its graph: its values, the objects it is of, and its guards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that keeps the graphs it receives, and runs them."""
+"""A backend of ``torch.compile`` that keeps the graphs it receives, as graph modules of the model's names."""
 
 from __future__ import annotations
 

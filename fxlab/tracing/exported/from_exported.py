@@ -1,4 +1,4 @@
-"""Graphs that fxlab has not traced: exported programs, files of them, and graphs that Dynamo captured."""
+"""Graphs that fxlab has not traced, for models given so: exported programs, files, graphs of Dynamo."""
 
 from __future__ import annotations
 

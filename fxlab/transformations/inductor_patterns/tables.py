@@ -1,4 +1,4 @@
-"""Patterns tried at nodes, with their outcomes, and tables of these."""
+"""Patterns of the compiler tried at nodes, with outcomes, and the tables that sessions show of these."""
 
 from __future__ import annotations
 

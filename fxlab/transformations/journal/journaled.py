@@ -1,4 +1,4 @@
-"""Transformations that write their changes to the journal of the module, and revert them from there."""
+"""The base of passes that write their changes to the journal of the module, and revert them from there."""
 
 import copy
 import warnings

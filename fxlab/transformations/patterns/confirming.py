@@ -1,4 +1,4 @@
-"""Compare a replacement with the replaced nodes, on random numbers in float64, without the model."""
+"""Compares a replacement with the replaced nodes, on random numbers in float64, for passes of patterns."""
 
 import copy
 import math

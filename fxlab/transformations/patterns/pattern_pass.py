@@ -1,4 +1,4 @@
-"""A pattern and its replacement, as a pass like fxlab's own."""
+"""The pass that ``from_pattern`` makes of a pattern and its replacement."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

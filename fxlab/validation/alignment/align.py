@@ -1,4 +1,4 @@
-"""Align the nodes of two graphs by their values, and find where they part."""
+"""Aligns the nodes of two graphs by their values, and finds where they part, for ``compare`` and tables."""
 
 import math
 from collections import defaultdict

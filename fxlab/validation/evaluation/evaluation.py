@@ -1,4 +1,4 @@
-"""The result of an evaluation over many batches."""
+"""The result of ``fxlab.evaluate`` over many batches."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tensors that a model returns or writes, by name: the results that comparisons compare."""
+"""Tensors that a model returns or writes, by name, noted in one run: the results that comparisons compare."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

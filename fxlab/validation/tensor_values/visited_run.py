@@ -1,4 +1,4 @@
-"""One run of a graph that shows each value to a visitor; origins of NaN and infinity in it."""
+"""One run of a graph that shows each value to a visitor, for values of nodes and origins of NaN."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

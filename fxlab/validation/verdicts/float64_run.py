@@ -1,4 +1,4 @@
-"""Running a graph in float64, node by node: its results if nothing were rounded."""
+"""Runs a graph in float64, node by node, for verdicts: its results if nothing were rounded."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Gradients of a graph, as it is and in float64, by inputs and parameters."""
+"""Gradients of a graph by inputs and parameters, as it is and in float64, for verdicts and ``compare``."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Running a graph as it is, node by node, to learn facts that a float64 run cannot tell."""
+"""Runs a graph as it is, node by node, for facts that a float64 run cannot tell: dtypes, decisions, draws."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

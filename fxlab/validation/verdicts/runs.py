@@ -1,4 +1,4 @@
-"""Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
+"""All that a comparison asks of one graph on one input: as it is and in float64, each run made once."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Facts about every node and the code of stages, as tables in which equal values are written once."""
+"""Facts about every node and the code of stages, for a page's data; equal values are written once."""
 
 import inspect
 import json
