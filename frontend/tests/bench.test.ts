@@ -140,13 +140,14 @@ describe("the workbench", () => {
 });
 
 describe("nodes that are lit up", () => {
-  it("open the groups around them at the stage that has them, and go again", async () => {
+  it("open the groups around them at the stage that has them, and go again where they stay in sight", async () => {
     const page = await Page.of(new FakeKernel(vectorsOf("conv"), { on: 1 }));
     await page.sends({ type: "light", stage: 0, compared: "", roles: { stem_norm: "misfit" } });
     expect(page.error).toBe("");
     expect(page.get("stages").shown).toBe(0);
     expect(page.get("lit").boxes).toEqual({ [page.boxOf("stem_norm")!]: "misfit" });
-    await page.sends({ type: "light", stage: null, compared: "", roles: {} });
+    const told = await page.sends({ type: "light", stage: null, compared: "", roles: {} });
     expect(page.get("lit").boxes).toEqual({});
+    expect(told).toContainEqual({ type: "focus", boxes: [page.boxOf("stem_norm")], gently: true, pane: 0 });
   });
 });

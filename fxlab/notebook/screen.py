@@ -1,4 +1,4 @@
-"""A session on the screen: its graphs as data, the passes and tables, written again at each change."""
+"""A session on the screen, the base of an inspector: graphs as data, passes, tables; written anew."""
 
 from __future__ import annotations
 
@@ -187,9 +187,9 @@ class Screen(PageWidget):
             self._show_passes()
             self._look_at_last_stage()
             self._show_stages()
-        self._shown_overlays = self._overlays.offered()
-        self._measured.reset()
-        self._show_tables()
+            self._shown_overlays = self._overlays.offered()
+            self._measured.reset()
+            self._show_tables()
 
     def _forget(self) -> None:
         """Forget answers about stages that may be gone."""

@@ -10,7 +10,8 @@ from fxlab.base.author_frames import from_author_on
 from fxlab.base.garbage import without_collecting
 from fxlab.graphs.matching import remember_source_graph
 from fxlab.models.graph_modules.graph_module import changed_copy
-from fxlab.models.state.tensor_state import ModuleState
+from fxlab.models.state.module_state import ModuleState
+from fxlab.models.state.tensor_state import TensorState
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack
 from fxlab.transformations import RewritePass, Transformation
@@ -28,8 +29,8 @@ class Stages:
         self, original: GraphModule, limited: Callable[[str, tuple[Candidate, ...]], Transformation]
     ) -> None:
         self._original, self._limited = original, limited
-        self._made = _lowest(original)
-        self.forget()
+        self._made, self._state = _lowest(original), ModuleState(original)
+        self._own: dict[str, TensorState] = {}
 
     def of(self, stack: Stack) -> dict[Stack, GraphModule]:
         """Return the stages of the passes that are on, rebuilt if the original has changed since."""
@@ -75,7 +76,7 @@ class Stages:
 
     def note_original(self) -> None:
         """Note the present tensors of the original as unchanged."""
-        self._state = ModuleState(self._original)
+        self._state = ModuleState(self._original, self._state)
 
     def are_stale(self) -> bool:
         """Tell whether others have changed tensors of the original."""

@@ -13,9 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from report_page import box, checked, details_title, make_session, opened, settle
 
 import fxlab
-from fxlab import (
-    Session,
-)
+from fxlab import Session
 
 pytestmark = pytest.mark.browser
 

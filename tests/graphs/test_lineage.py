@@ -15,7 +15,8 @@ from zoo import tiny
 import fxlab
 from fxlab import from_exported
 from fxlab.graphs.lineage import is_same_capture, lineage
-from fxlab.graphs.matching import Provenance, match_nodes
+from fxlab.graphs.matching import match_nodes
+from fxlab.graphs.provenance import Provenance
 from fxlab.operators.node_info import module_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")

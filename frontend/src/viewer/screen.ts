@@ -175,11 +175,11 @@ export abstract class Screen extends PageModel {
     if (found) this.focus(found.names, found.pane, this.selection !== null);
   }
 
-  /** Lights nodes up, each with its part in something; none ends it. */
-  protected async lightNodes(roles: Record<string, Role>): Promise<void> {
+  /** Lights nodes up, each with its part in something; none ends it, and those lit before stay in sight. */
+  protected async lightNodes(roles: Record<string, Role>, before: Record<string, Role>): Promise<void> {
     this.roles = roles;
-    const names = Object.keys(roles);
-    const lit = this.panes!.forget(LIT).revealFor(LIT, names, 0);
+    const lit = this.panes!.forget(LIT).revealFor(LIT, Object.keys(roles), 0);
+    const names = Object.keys(Object.keys(roles).length > 0 ? roles : before);
     const { opened } = this.panes!;
     const isSame =
       lit.opened.size === opened.size && [...lit.opened.keys()].every((path) => opened.has(path));

@@ -162,11 +162,11 @@ export class Viewer extends Screen {
 
   /** Lights nodes up in a stage. */
   private async light({ stage, compared, roles }: Extract<ToViewer, { type: "light" }>): Promise<void> {
-    const { choice } = this;
+    const { choice, roles: before } = this;
     this.roles = roles;
     if (stage !== null && (choice.preview || choice.stage !== stage || choice.compared !== compared))
       await this.look(possible({ compared, beside: false, between: [] }, stage));
-    await this.enqueue(doing("light"), () => this.lightNodes(roles));
+    await this.enqueue(doing("light"), () => this.lightNodes(roles, before));
   }
 
   private async show(choice: Choice): Promise<void> {

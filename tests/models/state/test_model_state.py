@@ -22,16 +22,15 @@ class Busy(nn.Module):
         self.weight, self.other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.constant, self.seen = torch.zeros(2), {"calls": [0]}
-        self.generator = torch.Generator().manual_seed(3)
-        self.calls = 0
+        self.generator, self.calls = torch.Generator().manual_seed(3), 0
 
     def forward(self, x):
         self.calls += 1
         self.seen["calls"].append(self.calls)
-        self.seen["last"] = x
+        self.fresh = self.seen["last"] = x
         self.steps += 1
         self.constant[0] = self.calls
-        self.fresh = x
+        torch.autograd.backward((self.weight * self.norm.weight).sum())
         with torch.no_grad():
             self.weight.mul_(1.5)
             self.other.data = torch.full((5,), 2.0)
@@ -41,21 +40,22 @@ class Busy(nn.Module):
 
 def test_whatever_a_run_writes_is_put_back():
     model = Busy().train()
+    model.weight.grad = gradient = torch.ones(3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     versions = {name: tensor._version for name, tensor in model.named_parameters()}
     objects, draws = dict(vars(model)), model.generator.get_state()
     with state_kept(model) as state:
         model(torch.randn(4, 3))
-        assert model.weight[0] == 1.5
+        assert (model.weight[0], model.weight.grad[0]) == (1.5, 2)
         written = set(state.written())
     assert written >= {"weight", "other", "steps", "constant", "norm.running_mean", "table.weight"}
     after = model.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert {name: tensor._version for name, tensor in model.named_parameters()} == versions
     assert vars(model).keys() == objects.keys()
-    assert (model.seen, model.calls) == ({"calls": [0]}, 0)
-    assert model.constant.tolist() == [0, 0]
+    assert (model.seen, model.calls, model.constant.tolist()) == ({"calls": [0]}, 0, [0, 0])
     assert torch.equal(model.generator.get_state(), draws)
+    assert (model.weight.grad is gradient, gradient.tolist(), model.norm.weight.grad) == (True, [1] * 3, None)
 
 
 def test_arrays_iterators_and_namespaces_are_put_back():
