@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab import operators
+from fxlab.operators import (
+    casts,
+    computes,
+    describes,
+    draws_random_numbers,
+    is_of_python,
+    moves_elements,
+    operator_of,
+    returns_number,
+)
 from fxlab.operators.node_info import attribute_at, known_result
 from fxlab.operators.python_functions import DATA, LAYOUT
 from fxlab.values.tensors import SYMBOLIC
@@ -101,11 +110,9 @@ class AuxiliaryNodes:
         if node.op == "call_module" and self._has_state(node):
             origin |= _TOUCHED
         # It returns numbers, and takes none out of a tensor.
-        if operators.describes(node) or (
-            operators.returns_number(node) and operators.computes(node) not in DATA - LAYOUT
-        ):
+        if describes(node) or (returns_number(node) and computes(node) not in DATA - LAYOUT):
             return _NUMBER
-        is_python = value is None and operators.is_of_python(node.target)
+        is_python = value is None and is_of_python(node.target)
         if isinstance(value, _NUMBERS) or (is_python and origin == _NUMBER):
             return origin & _OF_DATA if origin & _TOUCHED else _NUMBER
         if self._makes_data(node, origin):
@@ -118,7 +125,7 @@ class AuxiliaryNodes:
             return False
         called = node.op, node.target
         if called not in self._known:
-            name = operators.computes(node)
+            name = computes(node)
             self._known[called] = name.startswith("new_") or name.endswith("_like")
         return self._known[called]
 
@@ -128,10 +135,10 @@ class AuxiliaryNodes:
             return False
         if origin & _TOUCHED and not _computes_by_element(node):
             return any(map(self._may_be_data, node.all_input_nodes))
-        called = operators.operator_of(node)
+        called = operator_of(node)
         chooses = called is not None and called.takes_indices
         is_condition = getattr(known_result(node), "dtype", None) is torch.bool
-        if is_condition or not (chooses or operators.computes(node) in _COUNTS):
+        if is_condition or not (chooses or computes(node) in _COUNTS):
             return False
         chosen = node.args[:1] if chooses else ()
         indices = [source for source in node.all_input_nodes if source not in chosen]
@@ -151,7 +158,7 @@ class AuxiliaryNodes:
         if not read & _DATA:
             return user in self._first_data
         is_beside_data = any(self._origins[source] & _DATA for source in user.all_input_nodes)
-        return not is_beside_data or operators.computes(user) in _PRODUCTS
+        return not is_beside_data or computes(user) in _PRODUCTS
 
     def _has_state(self, node: fx.Node) -> bool:
         module = self._modules.get(str(node.target))
@@ -205,21 +212,21 @@ class AuxiliaryNodes:
             return False
         if node.op == "call_module":
             return not node.all_input_nodes and _is_of_fxlab(type(self._modules.get(str(node.target))))
-        return _is_of_fxlab(node.target) or operators.computes(node).lstrip("_").startswith(_CHECKS)
+        return _is_of_fxlab(node.target) or computes(node).lstrip("_").startswith(_CHECKS)
 
 
 def _of_call(node: fx.Node, origin: int, dtype: Any, takes_no_elements: bool) -> int:
     """Return the sources of a tensor, by those of the arguments."""
-    if node.op != "call_module" and operators.draws_random_numbers(node):
+    if node.op != "call_module" and draws_random_numbers(node):
         return _OF_DATA
-    called = operators.computes(node)
+    called = computes(node)
     if takes_no_elements:
         origin = _NOTHING
     if origin & _DATA:
         return _OF_DATA
     if origin & _TOUCHED and not _computes_by_element(node):
         return _TOUCHED
-    keeps_elements = dtype in _WHOLE and (operators.moves_elements(node) or operators.casts(node))
+    keeps_elements = dtype in _WHOLE and (moves_elements(node) or casts(node))
     if not keeps_elements:
         origin &= ~_GIVEN
     if dtype is torch.bool or called in ("lt", "le", "gt", "ge", "eq", "ne"):
@@ -238,10 +245,8 @@ def _of_input(value: Any) -> int:
 
 
 def _computes_by_element(node: fx.Node) -> bool:
-    operator = operators.operator_of(node)
-    return operator is not None and (
-        operator.is_pointwise or operators.moves_elements(node) or operators.casts(node)
-    )
+    operator = operator_of(node)
+    return operator is not None and (operator.is_pointwise or moves_elements(node) or casts(node))
 
 
 def _of_attribute(value: Any) -> int:

@@ -19,10 +19,17 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab import operators
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.graph_modules.bodies import bodies_called
+from fxlab.operators import (
+    computes,
+    function_of,
+    may_alias,
+    operator_of,
+    sets_global_state,
+    written_arguments,
+)
 from fxlab.operators.node_info import attribute_at, known_result, returned_nodes
 from fxlab.values.tensors import SYMBOLIC, storage_of
 
@@ -132,7 +139,7 @@ class Writes:
         holders, sequences = self._holders, dict[Node, bool]()
         immutable = {node for node in self._position if isinstance(known_result(node), _IMMUTABLE)}
         for node, position in self._position.items():
-            if operators.sets_global_state(node):
+            if sets_global_state(node):
                 self._state_changes.append(position)
             writes = [value for value in written_inputs(node, self._graph_module) if value not in immutable]
             written.extend((value, position) for value in writes)
@@ -140,7 +147,7 @@ class Writes:
             value = attribute_at(self._graph_module, str(node.target), None) if is_read else None
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 self._join(node, holders.setdefault(storage_of(value), node))
-            called = operators.operator_of(node)
+            called = operator_of(node)
             if called is not None and called.returns_written:  # ``x.add_(y)`` is a view of ``x`` alone
                 shared = writes
             elif writes or _may_return_view(node, self._graph_module, sequences):
@@ -196,15 +203,13 @@ def _may_return_view(
     """Tell whether a node that writes nothing in place may return a view; ``sequences`` are those found."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
-        operator = operators.function_of(type(module))
+        operator = function_of(type(module))
         return operator is None or operator.may_alias or bool(getattr(module, "inplace", False))
     if node.op not in ("call_function", "call_method"):
         return False
-    if operators.may_alias(node):
+    if may_alias(node):
         return True
-    return operators.computes(node) in ("add", "mul") and _may_be_sequence(
-        node, {} if sequences is None else sequences
-    )
+    return computes(node) in ("add", "mul") and _may_be_sequence(node, {} if sequences is None else sequences)
 
 
 def _may_be_sequence(node: Node, known: dict[Node, bool]) -> bool:
@@ -224,19 +229,19 @@ def _deciding(node: Node) -> tuple[Any, ...]:
     """Return the operands by which a node of unknown result is a sequence or not."""
     if known_result(node) is not None:
         return ()
-    if operators.computes(node) in ("add", "mul"):
+    if computes(node) in ("add", "mul"):
         return (*node.args, *node.kwargs.values())
-    return node.args[:1] if operators.computes(node) == "getitem" and isinstance(node.args[1], slice) else ()
+    return node.args[:1] if computes(node) == "getitem" and isinstance(node.args[1], slice) else ()
 
 
 def _is_sequence(node: Node, known: Mapping[Node, bool]) -> bool:
-    result, name = known_result(node), operators.computes(node)
+    result, name = known_result(node), computes(node)
     if result is not None:  # ShapeProp's is a tuple itself
         return isinstance(result, tuple | list) and not hasattr(result, "dtype")
     are = (known[v] if isinstance(v, Node) else isinstance(v, tuple | list) for v in _deciding(node))
     if name == "add":
         return all(is_one or _is_unknown_input(v) for is_one, v in zip(are, _deciding(node), strict=True))
-    called = operators.operator_of(node)
+    called = operator_of(node)
     return any(are) or (called is not None and called.returns_sequence)
 
 
@@ -255,7 +260,7 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return node.all_input_nodes if any(map(_may_write, module.modules())) else []
-    return operators.written_arguments(node) if node.op in ("call_method", "call_function") else []
+    return written_arguments(node) if node.op in ("call_method", "call_function") else []
 
 
 def keeps_state(module: nn.Module) -> bool:
