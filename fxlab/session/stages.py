@@ -1,4 +1,4 @@
-"""Stages: the module after each transformation of a stack, made from the one below."""
+"""The stages of a session's stack: the module after each pass, made from the one below."""
 
 from __future__ import annotations
 

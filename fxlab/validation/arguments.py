@@ -1,4 +1,4 @@
-"""The arguments that functions of this package have in common: models, sessions and inputs."""
+"""Models and sessions given to functions of this package, as graphs to run; checks that they can run."""
 
 from contextlib import suppress
 from inspect import isroutine

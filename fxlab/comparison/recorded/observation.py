@@ -1,4 +1,4 @@
-"""Tensors and operators as ``record_run`` sees them; results that are rounded again."""
+"""Tensors and operators of a run as ``record_run`` reads them, undisturbed: identity, parts, fingerprints."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext

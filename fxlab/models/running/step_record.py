@@ -1,4 +1,4 @@
-"""The record of a traced training step in its graph: its values, the objects it is of, and its guards."""
+"""The record of a traced training step in its graph: its values, and the objects it was traced from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A captured graph under the model's own names: weights that Dynamo lifted out are attributes again."""
+"""A graph of Dynamo under the model's own names, for captures and backends: weights are attributes again."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by, is_aten
 from fxlab.operators.node_info import dtype_name, known_shape
 from fxlab.transformations.analysis import aliasing_and_writes
+from fxlab.transformations.analysis.dtypes_and_sizes import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.purity import DROPOUT_MODULES
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
@@ -28,7 +28,7 @@ from fxlab.transformations.rewriting.autocast import refuse_autocast
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
 from fxlab.transformations.rewriting.editor import Editor, insert_call
-from fxlab.transformations.views.fill import Fill, as_fill, first_column
+from fxlab.transformations.views.mask import Fill, as_fill, first_column
 
 _ATEN = torch.ops.aten
 _PRODUCTS = frozenset({"matmul", "bmm"})

@@ -12,8 +12,8 @@ from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.operators.node_info import dtype_name, known_result, known_shape
 from fxlab.transformations.analysis import aliasing_and_writes
+from fxlab.transformations.analysis.dtypes_and_sizes import is_same_size, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import PartialMatch
 from fxlab.transformations.patterns.matching import Matcher

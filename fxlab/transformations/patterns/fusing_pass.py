@@ -17,9 +17,9 @@ from fxlab.transformations.analysis.aliasing_and_writes import (
     why_not_the_same,
     why_of_use_elsewhere,
 )
+from fxlab.transformations.analysis.dtypes_and_sizes import is_cast, known_dtype, uncast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
-from fxlab.transformations.analysis.node_shape import is_cast, known_dtype, uncast
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.captured import PartialMatch

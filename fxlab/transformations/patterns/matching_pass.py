@@ -1,4 +1,4 @@
-"""The bases of passes that look for patterns: of any, and of arithmetic that is one function."""
+"""The base of passes that look for patterns: their candidates, and how far other places get."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence

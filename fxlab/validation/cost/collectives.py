@@ -9,11 +9,7 @@ from fxlab.front_desk import sources
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import Collective, collectives_of, tensor_bytes
 from fxlab.models.running.arguments import Inputs
-from fxlab.operators.node_info import (
-    known_result,
-    module_path,
-    modules_by_path,
-)
+from fxlab.operators.node_info import known_result, module_path, modules_by_path
 from fxlab.validation.cost.memory import pass_of
 from fxlab.validation.cost.traced_flops import TracedFlops
 

@@ -1,4 +1,4 @@
-"""``fxlab.profile``: time, memory and operations of each node; ``steps.collectives``: those beside them."""
+"""``fxlab.profile``: time, memory and operations of each node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from fxlab.front_desk import sources
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import accelerators_in_use, generators_kept, gradients_for, seed_generators
 from fxlab.models.state.model_state import state_kept
-from fxlab.operators.node_info import (
-    module_path,
-    parameter_counts,
-    target_text,
-)
+from fxlab.operators import node_info
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
@@ -110,12 +106,12 @@ def profile(
             _run(timed, inputs)
     times = {node: statistics.median(seconds) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
-    parameters = parameter_counts(graph_module)
+    parameters = node_info.parameter_counts(graph_module)
     rows = {
         node.name: [
             node.op,
-            target_text(node),
-            module_path(node),
+            node_info.target_text(node),
+            node_info.module_path(node),
             times[node],
             times[node] / total if total else 0.0,
             flops,
