@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fresh_python
 import pytest
+from test_words import statements
 
 from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
 
@@ -23,7 +24,7 @@ def is_private(name: str) -> bool:
 def imported(code: str) -> list[str]:
     """Return the full names that code imports."""
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in statements(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -95,7 +96,7 @@ PROGRAM = """
 
     def trace_step():
         import fxlab
-        step = fxlab.trace_step(Model(), torch.ones(2, 4), lambda output: output.sum())
+        step = fxlab.trace_step(Model(), torch.ones(2, 4), loss=lambda output: output.sum())
         assert "grad of a.weight" in step(**fxlab.Session(step).inputs)
 
     def outcome(paths, run):

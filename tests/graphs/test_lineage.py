@@ -92,7 +92,7 @@ def test_nodes_that_are_paired_compute_the_same(name, before, after):
     ("name", "least"),
     [
         ("bert", 0.95),
-        ("resnet", 1.0),
+        pytest.param("resnet", 1.0, marks=pytest.mark.weekly),
         *(pytest.param(name, 0.95, marks=pytest.mark.weekly) for name in ("gpt2", "llama")),
     ],
 )
