@@ -17,7 +17,7 @@ from fxlab import (
     compare_nodes,
     first_divergence,
 )
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.validation.nodes.lockstep_run import SideBySide
 
 

@@ -15,7 +15,7 @@ from wrapper_tensor import quantize
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, verdict
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.validation import Status
 from fxlab.validation.verdicts.runs import Runs
 
