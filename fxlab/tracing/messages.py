@@ -31,7 +31,9 @@ class Step:
     def because_of(cls, error: Exception, rung: str) -> Step:
         """Return the step that an error has made necessary."""
         raised = f"{type(error).__name__}: {without_marks(str(error))}"
-        return cls(rung, f"{_cause(error)} {place_of(error)}".strip(), raised)
+        on_data = "Python decides on data, or on a size that data decides on"
+        cause = on_data if isinstance(error, GuardOnDataDependentSymNode) else first_line(error)
+        return cls(rung, f"{cause} {place_of(error)}".strip(), raised)
 
 
 def warn_of_limits(report: TraceReport, steps: Sequence[Step]) -> None:
@@ -67,9 +69,3 @@ def place_of(error: BaseException) -> str:
     """Return the line of the model that an error came through, in brackets."""
     found = where_raised(error)
     return f"(at {found})" if found else ""
-
-
-def _cause(error: Exception) -> str:
-    if isinstance(error, GuardOnDataDependentSymNode):
-        return "Python decides on data, or on a size that data decides on"
-    return first_line(error)

@@ -15,7 +15,7 @@ from benchmarks.coverage.processes import all_results
 from benchmarks.coverage.progress import Progress
 from benchmarks.coverage.results import Result, one_line, trace_and_compare
 from fxlab.models.running.running import run
-from fxlab.tracing.verification.eager import varied_state
+from fxlab.tracing.verification.eager import varied
 
 LIBRARIES = {
     "timm": "timm",
@@ -84,9 +84,7 @@ def _tried(rows: dict[str, Row], name: str) -> Result:
 
 def _with_varied_weights(model: nn.Module) -> nn.Module:
     """Let weights that start as all zeros or ones differ, so that what they do can be seen."""
-    state = varied_state(model)
     with torch.no_grad():
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if name in state:
-                tensor.copy_(state[name])
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.copy_(varied(tensor.detach()))
     return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -240,17 +240,14 @@ def _own_copy(value: Any) -> Any:
 
 def _tidied_bodies(graph_module: GraphModule) -> None:
     """Give the graphs inside higher-order operators copies of their own, without Dynamo's objects."""
-    for path, body in _bodies(graph_module):
+    for path in dict.fromkeys(str(node.target) for node in graph_module.graph.find_nodes(op="get_attr")):
+        body = attribute_at(graph_module, path, None)
+        if not isinstance(body, GraphModule):
+            continue
         copy = GraphModule(body, protect(_tidied(body.graph)), class_name=type(body).__name__)
         _tidied_bodies(copy)
         parent, _, name = path.rpartition(".")
         setattr(graph_module.get_submodule(parent), name, copy)
-
-
-def _bodies(graph_module: GraphModule) -> Iterable[tuple[str, GraphModule]]:
-    targets = dict.fromkeys(str(node.target) for node in graph_module.graph.find_nodes(op="get_attr"))
-    found = [(path, attribute_at(graph_module, path, None)) for path in targets]
-    return [(path, value) for path, value in found if isinstance(value, GraphModule)]
 
 
 def _tidied(graph: Graph) -> Graph:

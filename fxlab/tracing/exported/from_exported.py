@@ -68,7 +68,9 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     unlifted = program.module(check_guards=False)
     assert isinstance(unlifted, GraphModule)
     graph = unlifted.graph
-    _put_placeholders_first(graph)
+    for node in reversed(graph.find_nodes(op="placeholder")):
+        if node is not (first := next(iter(graph.nodes))):
+            first.prepend(node)
     _take_and_return_structures(graph)
     result = GraphModule(unlifted, protect(graph))
     findings = [*hold_inputs(result.graph, program.range_constraints), *hold_mode(result, _ADVICE)]
@@ -81,13 +83,6 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     close_containers(result)
     ensure_picklable(result)
     return result
-
-
-def _put_placeholders_first(graph: Graph) -> None:
-    for node in reversed(graph.find_nodes(op="placeholder")):
-        first = next(iter(graph.nodes))
-        if node is not first:
-            first.prepend(node)
 
 
 def _take_and_return_structures(graph: Graph) -> None:

@@ -159,7 +159,9 @@ def places_of(
         return probed, ""
     given = {name: inputs[name] for name in of.names if name in inputs}
     # The same images come beside each way to make the rest.
-    asked = of.method, *((name, *_told_by(tensor)) for name, tensor in given.items())
+    whole = {n: t.flatten().tolist() for n, t in given.items() if not t.is_floating_point() and not t.is_meta}
+    # The number of features may depend on sizes, and on whole numbers.
+    asked = of.method, *((n, t.dtype, tuple(t.shape), tuple(whole.get(n, ()))) for n, t in given.items())
     if asked not in maker.counted:
         maker.counted[asked] = _counted(maker.model, of.method, given)
     found, refusal = maker.counted[asked]
@@ -168,12 +170,6 @@ def places_of(
     if found is None:
         return probed, ""
     return [Places(token, found // maker.batch_size, of.kind) for token in of.tokens], ""
-
-
-def _told_by(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return the values that the number of features may depend on: sizes, and whole numbers."""
-    values = None if tensor.is_floating_point() or tensor.is_meta else tuple(tensor.flatten().tolist())
-    return tensor.dtype, tuple(tensor.shape), values
 
 
 def _counted(

@@ -62,7 +62,9 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
     if type(model).__module__ == "torch._dynamo.eval_frame":  # the result of torch.compile
         model = model.get_submodule("_orig_mod")
     _check_hides_no_method(model, "")
-    if sharded := [name for name, module in model.named_modules() if _is_sharded(module)]:
+    classes = ((name, cls) for name, module in model.named_modules() for cls in type(module).__mro__)
+    # FSDP manages these modules, whose parameters are there only while they run.
+    if sharded := [name for name, cls in classes if file_of(cls).startswith(_SHARDING)]:
         raise ValueError(
             f"model: {sharded[0] or 'it'} is sharded by FSDP, whose hooks gather weights while it runs. "
             "Trace the model before it is sharded, and shard what you make of the graph."
@@ -88,11 +90,6 @@ def _check_hides_no_method(module: nn.Module, path: str) -> None:
     for name, child in module._modules.items():
         if child is not None:
             _check_hides_no_method(child, f"{path}.{name}".lstrip("."))
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    """Tell whether FSDP manages a module, whose parameters are there only while it runs."""
-    return any(file_of(cls).startswith(_SHARDING) for cls in type(module).__mro__)
 
 
 def attribute_of(model: nn.Module, name: str) -> Any:
@@ -135,7 +132,7 @@ def module_of(function: Callable[..., Any]) -> nn.Module:
     for variable, module in _modules_read(function):
         if not hasattr(result, variable):
             result.add_module(variable, module)
-    vars(result)["forward"] = function if _has_signature(function) else _with_one_input(function)
+    vars(result)["forward"] = function if _has_signature(function) else lambda *inputs: function(*inputs)
     modes = {module.training for module in result.children()}
     return result.train(modes.pop()) if len(modes) == 1 else result
 
@@ -174,13 +171,6 @@ def _has_signature(function: Callable[..., Any]) -> bool:
     except ValueError:  # functions in C do not tell their parameters
         return False
     return True
-
-
-def _with_one_input(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*inputs: Any) -> Any:
-        return function(*inputs)
-
-    return call
 
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)

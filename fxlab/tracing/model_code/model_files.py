@@ -24,7 +24,7 @@ PYTHONS = sys.stdlib_module_names - {"__main__"}
 def files_of(model: nn.Module) -> list[ModuleType]:
     """Return the Python modules in which the classes of a model's modules are written, without torch's."""
     names = {*map(file_of, classes_of(model))}
-    files = [sys.modules.get(name) for name in sorted(names) if not is_torch(name)]
+    files = [sys.modules.get(name) for name in sorted(names) if package_of(name) not in ("torch", "builtins")]
     return [file for file in files if is_a(file, ModuleType)]
 
 
@@ -65,11 +65,6 @@ def file_of(cls: type) -> str:
     """Return the name of the Python module that a class is written in, ``""`` if it does not say."""
     name = type.__getattribute__(cls, "__module__")
     return name if type(name) is str else ""
-
-
-def is_torch(name: str) -> bool:
-    """Tell whether a Python module is torch's, or Python's own."""
-    return package_of(name) in ("torch", "builtins")
 
 
 def names_in(owner: ModuleType | type) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
+from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeAlias, TypeGuard
 
@@ -171,14 +171,8 @@ def parts_running(frame: FrameType | None) -> tuple[Part, ...]:
 
 def parts_raising(error: BaseException) -> tuple[Part, ...]:
     """Return the parts of a model that an exception came through, innermost first."""
-    return tuple(reversed([part for frame in _frames_of(error) if (part := _part_of(frame)) is not None]))
-
-
-def _frames_of(error: BaseException) -> Iterator[FrameType]:
-    traceback: TracebackType | None = error.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return tuple(reversed([part for frame in frames if (part := _part_of(frame)) is not None]))
 
 
 def _part_of(frame: FrameType) -> Part | None:

@@ -170,7 +170,9 @@ class Twin:
         if is_a(value, *_CONTAINERS):
             return self._of_container(value, is_held)
         if is_a(value, tuple):
-            return self._of_tuple(value)
+            items = [self._copied(item, place=(value, at)) for at, item in enumerate(tuple.__iter__(value))]
+            is_same = all(map(_is, items, tuple.__iter__(value)))
+            return value if is_same else tuple.__new__(type(value), items)
         if is_a(value, MethodType):
             owner = self._copied(value.__self__, place=(value, "__self__"))
             return value if owner is value.__self__ else MethodType(self._copied(value.__func__), owner)
@@ -236,11 +238,6 @@ class Twin:
 
         self._unfilled.append(fill_items)
         return twin
-
-    def _of_tuple(self, value: Any) -> Any:
-        items = [self._copied(item, place=(value, at)) for at, item in enumerate(tuple.__iter__(value))]
-        is_same = all(map(_is, items, tuple.__iter__(value)))
-        return value if is_same else tuple.__new__(type(value), items)
 
     def _of_partial(self, value: functools.partial[Any]) -> Any:
         before = value.func, *value.args, *value.keywords.values()

@@ -124,7 +124,8 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
         if name == "__get__":
             return Call("call_function", getattr, (args[0], attribute), {})
         return Call("call_function", setattr, (args[0], attribute, args[1]), {})
-    if not _is_method(func, name):
+    method = getattr(torch.Tensor, name, None)
+    if method is None or (method is not func and method != func):
         return Call("call_function", func, args, kwargs)
     if name in _REFLECTED:
         return Call("call_function", _REFLECTED[name], (args[1], args[0]), {})
@@ -215,11 +216,6 @@ def written_by(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     if operator is not None and name != "__set__":
         return written_values(operator, args, kwargs)
     return [*(args[:1] if name == "__set__" or is_in_place(name) else ()), kwargs.get("out")]
-
-
-def _is_method(func: Callable[..., Any], name: str) -> bool:
-    method = getattr(torch.Tensor, name, None)
-    return method is not None and (method is func or method == func)
 
 
 def waits_for_others(node: Node) -> bool:

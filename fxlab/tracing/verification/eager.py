@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
 from fxlab.base.exchanged import patched_functions
-from fxlab.base.torch_private import HigherOrderOperator
+from fxlab.base.torch_private import HigherOrderOperator, dispatch_modes
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import call_model, detached, needs_gradients, run
 from fxlab.models.state.model_state import ModelState
@@ -27,6 +27,7 @@ from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, mapped_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.fake_state import put_back_after
+from fxlab.tracing.verification.shared_products import SharedProducts
 from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, tensors_inside, texts_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
@@ -40,6 +41,7 @@ class _Way:
     with_reach: bool = False
     """Whether to run with gradients, and to note what they reach."""
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    products: AbstractContextManager[Any] | None = None
 
 
 class EagerError(Exception):
@@ -64,7 +66,7 @@ class EagerReference:
         self.arguments, self.has_data, self._model = arguments, has_data, model
         self._gradients: bool | None = None
         self._state: Mapping[str, torch.Tensor] = {}
-        self._kept = _KeptState(model, around)
+        self.kept = _KeptState(model, around)
 
     def with_gradients(self, gradients: bool | None) -> EagerReference:
         """Return the same model, to be run with gradients or without."""
@@ -72,10 +74,6 @@ class EagerReference:
         vars(other).pop("varied", None)
         other._gradients = gradients
         return other
-
-    def only_run(self) -> AbstractContextManager[None]:
-        """Keep the state of the model once for all runs until the block ends: nothing else changes it."""
-        return self._kept.kept_once()
 
     def run(self, *runs: Mapping[str, Any]) -> Any:
         """Run the model on each of some values in turn, and return the last result.
@@ -143,9 +141,12 @@ class EagerReference:
         return None
 
     def _compared(self, traced: GraphModule, way: _Way) -> str:
-        expected = self._of_model(way)
+        weights = (self._state.get(name, held) for name, held in self._model.named_parameters())
+        alone = dispatch_modes() or _takes_functions(traced)
+        shared = way if alone else replace(way, products=SharedProducts(weights))
+        expected = self._of_model(shared)
         try:
-            actual = self._run(traced, way)
+            actual = self._run(traced, shared)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
                 raise GraphRejectsInputsError(str(error)) from error
@@ -166,7 +167,8 @@ class EagerReference:
     def varied(self) -> EagerReference:
         """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
         other = self.with_gradients(self._gradients)
-        other._state = varied_state(self._model)
+        held = (*self._model.named_parameters(), *self._model.named_buffers())
+        other._state = {name: _spread(one.detach()) for name, one in held if _is_of_one_number(one)}
         return other
 
     def _run(self, module: nn.Module, way: _Way) -> _Outcome:
@@ -178,12 +180,16 @@ class EagerReference:
         def noted(*args: Any, **kwargs: Any) -> Any:
             nonlocal reached
             given[:] = [tensor for _, tensor in tensors_inside(flatten_objects((args, kwargs)))]
-            result = call_model(call, args, kwargs)
+            with way.products or nullcontext():
+                result = call_model(call, args, kwargs)
             if way.with_reach:
-                reached = frozenset(_reached_by_gradients(result, self._names_of_leaves(given)))
+                held = (*self._model.named_parameters(), *self._model.named_buffers())
+                names = {id(tensor): f"input tensor {index}" for index, tensor in enumerate(given)}
+                names |= {id(tensor): name for name, tensor in held}
+                reached = frozenset(_reached_by_gradients(result, names))
             return result
 
-        with way.around(), device_errors_raised(), self._kept.put_back_after() as state:
+        with way.around(), device_errors_raised(), self.kept.put_back_after() as state:
             context = copy_context()  # context variables that the model sets end with the runs
             # With one seed, numbers that it keeps would look like new.
             for seed, values in enumerate(way.runs):
@@ -192,11 +198,6 @@ class EagerReference:
             return _Outcome(
                 result, detached(given), state.written(replaced=False), reached, _takes_functions(module)
             )
-
-    def _names_of_leaves(self, given: list[torch.Tensor]) -> dict[int, str]:
-        held = (*self._model.named_parameters(), *self._model.named_buffers())
-        names = {id(tensor): f"input tensor {index}" for index, tensor in enumerate(given)}
-        return names | {id(tensor): name for name, tensor in held}
 
 
 def _not_kept(_: Any) -> Any:
@@ -351,12 +352,6 @@ _FIRST = 1024
 def varied(value: Any) -> Any:
     """Return a value whose floating-point tensors of one number have different ones near it."""
     return map_tensors(lambda _, tensor: _spread(tensor) if _is_of_one_number(tensor) else tensor, value)
-
-
-def varied_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return stand-ins for the parameters and buffers of a model that are of one number, by name."""
-    state = (*model.named_parameters(), *model.named_buffers())
-    return {name: _spread(tensor.detach()) for name, tensor in state if _is_of_one_number(tensor)}
 
 
 def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:

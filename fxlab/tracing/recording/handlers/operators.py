@@ -115,7 +115,8 @@ def _record_requirement(run: RecordingState, call: torch_calls.Call) -> None:
     # The words that it raises with.
     args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
     call = replace(call, args=args, kwargs=kwargs)
-    if _has_nodes(run.recording.argument((args, kwargs))):
+    leaves = pytree.tree_leaves(run.recording.argument((args, kwargs)))
+    if any(isinstance(leaf, Node) for leaf in leaves):
         run.recorded(call, None, False, impure=True)
 
 
@@ -174,10 +175,6 @@ def _may_tell_a_shape(result: Any) -> bool:
     """Tell whether a result may be of the number of dimensions: it is a size, or there are several things."""
     is_number = isinstance(result, int | SymbolicNumber) and not isinstance(result, bool)
     return is_number or type(result) in (torch.Size, tuple, list)
-
-
-def _has_nodes(argument: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in pytree.tree_leaves(argument))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

@@ -1,0 +1,69 @@
+"""Products of matrices in a run of a model, taken by the run of its graph: equal calls give equal bits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from fxlab.base.torch_private import TorchDispatchMode, pytree
+from fxlab.models.state.settings import settings_now
+from fxlab.values.tensors import is_strided_on_cpu, storage_of
+
+_aten = torch.ops.aten
+_PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.convolution.default)
+_LEAST_BYTES, _SHARE_OF_WEIGHTS = 2**24, 16
+
+
+class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes a product once for all calls in its context with equal bits, strides and settings of torch.
+
+    ``weights``: tensors known by their memory until a call writes there; others are known by a checksum.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        # Held, so that no other tensor gets their memory.
+        self._weights = [tensor.detach() for tensor in weights if _is_plain(tensor)]
+        self._versions = {storage_of(tensor): tensor._version for tensor in self._weights}
+        size = sum(tensor.nbytes for tensor in self._weights)
+        self._bytes_left = max(_LEAST_BYTES, size // _SHARE_OF_WEIGHTS)
+        self._settings, self._products = settings_now(), dict[Any, torch.Tensor]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, or take its result."""
+        key = self._key(func, args) if func in _PRODUCTS and not kwargs else None
+        if key in self._products:
+            return self._products[key].clone()
+        result = func(*args, **(kwargs or {}))
+        if key is not None and result.nbytes <= self._bytes_left:
+            self._bytes_left -= result.nbytes
+            self._products[key] = result.clone()
+        elif getattr(getattr(func, "_schema", None), "is_mutable", True):
+            for tensor in filter(is_strided_on_cpu, pytree.tree_leaves((args, kwargs))):
+                self._versions.pop(storage_of(tensor), None)
+        return result
+
+    def _key(self, func: Any, args: tuple[Any, ...]) -> Any:
+        is_known = all(_is_plain(value) for value in args if isinstance(value, torch.Tensor))
+        if not is_known or settings_now() != self._settings:
+            return None
+        return func, *(self._bits(v) if isinstance(v, torch.Tensor) else repr(v) for v in args)
+
+    def _bits(self, tensor: torch.Tensor) -> Any:
+        bits: Any = storage_of(tensor), tensor.storage_offset()
+        if self._versions.get(bits[0]) != tensor._version:
+            numbers = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
+            bits = hashlib.sha256(numbers).digest()
+        return bits, tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    is_other = not is_strided_on_cpu(tensor) or tensor.is_inference()
+    return not is_other and not (tensor.is_conj() or tensor.is_neg())
