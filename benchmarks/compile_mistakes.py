@@ -17,7 +17,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 import fxlab
 from benchmarks.compile_models import small
 from fxlab.compiler import CompileSession
-from fxlab.compiler.hooks import pass_name
+from fxlab.compiler.recording.hooks import pass_name
 
 PLACES = (
     "pre_grad_custom_pass",

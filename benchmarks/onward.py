@@ -227,7 +227,7 @@ FORMATS: dict[str, Callable[[Case], Callable[[Inputs], Any]]] = {
 
 def fresh(inputs: Inputs) -> dict[str, Any]:
     """Return copies of inputs, as a cache is changed by a call."""
-    from fxlab.models.running.running import call_arguments
+    from fxlab.models.running.arguments import call_arguments
 
     return call_arguments(inputs)[1]
 

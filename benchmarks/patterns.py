@@ -21,7 +21,7 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 
 KINDS = ("trace", "exported", "decomposed")
 

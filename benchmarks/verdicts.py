@@ -27,7 +27,8 @@ from benchmarks import measured
 from benchmarks.verdict_bugs import planted
 from benchmarks.verdict_models import NAMES, model_and_inputs
 from benchmarks.verdict_rewrites import correct_rewrites
-from fxlab.models.running.running import Inputs, run
+from fxlab.models.running.arguments import Inputs
+from fxlab.models.running.running import run
 from fxlab.validation.verdicts.float64_run import run_in_float64
 from fxlab.values.tensors import tensors_by_path
 

@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from PIL import Image
 from playwright.sync_api import Browser
 
-from fxlab.html_report.static_view import IN_PLACE_OF_THE_PAGE
+from fxlab.notebook.static_view import IN_PLACE_OF_THE_PAGE
 
 NOTEBOOKS = ROOT / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"

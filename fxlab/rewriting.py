@@ -22,8 +22,8 @@ from fxlab.transformations.marks import marks
 from fxlab.transformations.patterns.from_pattern import find_matches
 from fxlab.transformations.patterns.match import Match
 from fxlab.transformations.patterns.pattern import either
+from fxlab.transformations.rewriting.autocast import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.dialects import layer_call, new_layer
-from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, CandidatePass, RewritePass
 from fxlab.transformations.views.convolution import as_batch_norm, as_convolution

@@ -30,6 +30,7 @@ def violations(page: Page | Frame, within: str, *, without: tuple[str, ...] = ()
         """async ([within, rules, without]) => {
             const options = {
                 runOnly: rules,
+                resultTypes: ["violations"],
                 rules: Object.fromEntries(without.map(rule => [rule, { enabled: false }])),
             };
             const { violations } = await axe.run(within, options);

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fresh_python
 import pytest
+from test_words import statements
 
 from fxlab.tracing.torch_private import FOR_FLEX, FOR_STEPS
 
@@ -23,7 +24,7 @@ def is_private(name: str) -> bool:
 def imported(code: str) -> list[str]:
     """Return the full names that code imports."""
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in statements(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):

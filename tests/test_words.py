@@ -13,12 +13,20 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 QUESTION = re.compile(r"(What|Which|How|Where|Who|That)\b")
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a tree and its statements, without the expressions, which are most of it."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from statements(node)
+
+
 @functools.cache
 def documented() -> list[tuple[Path, ast.AST, str]]:
     return [
         (file, node, text)
         for file in sorted((ROOT / "fxlab").rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in statements(ast.parse(file.read_text()))
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node))
     ]
 

@@ -1,9 +1,9 @@
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { PANELS_AT_FIRST } from "../src/base/protocol";
 import { ReportKernel } from "../src/viewer/kernels/report_kernel";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { vectorsOf } from "./golden";
-import type { WrittenReport } from "../src/base/wire";
+import type { ViewState, WrittenReport } from "../src/base/wire";
 
 const NOTHING = { columns: [], rows: [], total: 0 };
 const WRITTEN: WrittenReport = {
@@ -25,7 +25,16 @@ const WRITTEN: WrittenReport = {
 
 beforeEach(() => {
   history.replaceState(null, "", "/");
+  vi.useFakeTimers();
 });
+
+afterEach(() => vi.useRealTimers());
+
+/** Keeps a view, and waits until it is in the address. */
+function keep(kernel: ReportKernel, view: Partial<ViewState>): void {
+  kernel.keep("view", { ...VIEW_AT_FIRST, opened: [], ...view });
+  vi.runAllTimers();
+}
 
 describe("a report", () => {
   it("begins with the view of its address", () => {
@@ -48,9 +57,9 @@ describe("a report", () => {
 
   it("keeps its view in the address, and nothing of a first view", () => {
     const kernel = new ReportKernel(WRITTEN);
-    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [], overlay: "flops" });
+    keep(kernel, { overlay: "flops" });
     expect(location.hash).toBe("#colours=flops");
-    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    keep(kernel, {});
     expect(location.href).not.toContain("#");
   });
 
@@ -58,10 +67,13 @@ describe("a report", () => {
     const kernel = new ReportKernel(WRITTEN);
     const changed = vi.fn();
     kernel.follow(changed);
+    kernel.keep("view", { ...VIEW_AT_FIRST, query: "relu" });
     location.hash = "node=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));
     const selected = { kind: "node", name: "mul", pane: 0 };
     expect(changed).toHaveBeenLastCalledWith("view", { ...VIEW_AT_FIRST, selected });
+    vi.runAllTimers();
+    expect(location.hash, "what is entered stays").toBe("#node=mul");
     location.hash = "nodes=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));
     expect(changed).toHaveBeenLastCalledWith("status");
@@ -71,9 +83,9 @@ describe("a report", () => {
     location.hash = "graph=2&stage=0";
     const kernel = new ReportKernel(WRITTEN, 2);
     expect(kernel.state.view).toEqual({ ...VIEW_AT_FIRST, stage: 0 });
-    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [], query: "a" });
+    keep(kernel, { query: "a" });
     expect(location.hash).toBe("#graph=2&query=a");
-    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    keep(kernel, {});
     expect(location.hash).toBe("#graph=2");
     const changed = vi.fn();
     kernel.follow(changed);
@@ -83,7 +95,7 @@ describe("a report", () => {
     kernel.dispose();
     location.hash = "graph=2&node=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));
-    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    keep(kernel, {});
     expect(changed).not.toHaveBeenCalled();
     expect(location.hash).toBe("#graph=2&node=mul");
   });

@@ -1,4 +1,4 @@
-"""Frames by whose code they are, an author's or fxlab's and torch's, and errors in words, for messages."""
+"""Lines and frames of an author's code in an exception, apart from fxlab's and torch's, for messages."""
 
 import functools
 import importlib.util
@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
+
+from fxlab.base.words import error_words
 
 _FXLAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
@@ -96,15 +98,6 @@ def from_author_on(error: BaseException) -> TracebackType | None:
     while inner is not None and not is_author_code(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
     return inner or error.__traceback__
-
-
-def error_words(error: BaseException) -> str:
-    """Return an exception's message after its type, also of one whose own words raise."""
-    try:
-        words = str(error).strip()
-    except Exception:
-        words = ""
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def placed_words(error: BaseException) -> str:

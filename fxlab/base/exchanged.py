@@ -1,4 +1,4 @@
-"""Functions of torch and of Python files exchanged for a while, for one thread.
+"""Functions of torch and of Python files patched for a while, in one thread: tracing and listening do it.
 
 All that fxlab exchanges while a model runs goes through :func:`patched_functions`, the one table of it. In
 the place of a function stands one that asks which thread calls it: two threads may exchange the same

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that one of them does not cost all others."""
+"""Imports names of a package on first use, so that one does not cost all others: fxlab and its rooms ask."""
 
 import ast
 import sys

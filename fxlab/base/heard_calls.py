@@ -11,8 +11,8 @@ from unittest import mock
 
 import torch
 
-from fxlab.base.author_frames import error_words
 from fxlab.base.interrupts import RestoringStack
+from fxlab.base.words import error_words
 
 LOCK = threading.RLock()
 """Patches are those of the process, so that one thread compiles at a time."""

@@ -1,4 +1,4 @@
-"""Answers to names that are not there: where fxlab has the thing, else the nearest name."""
+"""Answers to names that fxlab or a session does not have: where the thing is, else the nearest name."""
 
 from __future__ import annotations
 

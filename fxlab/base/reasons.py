@@ -1,4 +1,4 @@
-"""Reasons: why a candidate of a pass is refused, as a stable code and words."""
+"""Reasons for which passes refuse candidates, each a stable code and words; the base of other such codes."""
 
 from dataclasses import dataclass, field, replace
 from enum import Enum, unique

@@ -1,8 +1,6 @@
-"""Numbers and lists in words, for messages and tables; the page writes in ``frontend/src/base/format.ts``."""
+"""Numbers with their units, for messages, tables and pictures; the page's own are in ``base/format.ts``."""
 
-import itertools
 import math
-from collections.abc import Collection
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 _SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
@@ -12,7 +10,6 @@ _MULTIPLES = {
 }
 """A unit -> its multiples, the largest first."""
 _COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_VOWELS = ("", *"aeiou")
 _ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -45,15 +42,6 @@ def short_count(count: int) -> str:
     return str(count)
 
 
-def counted(count: int, word: str) -> str:
-    """Return a count of something: ``1 node``, ``2,000 nodes``, ``2 identities``, ``3 softmaxes``."""
-    if count == 1:
-        return f"1 {word}"
-    if word.endswith("y") and word[-2:-1] not in _VOWELS:
-        return f"{count:,} {word[:-1]}ies"
-    return f"{count:,} {word}{'es' if word.endswith(('s', 'x', 'z', 'ch', 'sh')) else 's'}"
-
-
 def _rounded(value: float, digits: int) -> float:
     """Round to so many digits; of two that are as near, to the larger, as JavaScript does."""
     return float(Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(float(value)))
@@ -61,9 +49,3 @@ def _rounded(value: float, digits: int) -> float:
 
 def _plain(value: float) -> str:
     return repr(value + 0.0).removesuffix(".0")
-
-
-def listed(names: Collection[str], most: int = 3) -> str:
-    """Return names in words, of many the first and how many more there are: ``a, b, c and 2 more``."""
-    shown = ", ".join(itertools.islice(names, most))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""Standard output of a command, text for people and JSON for programs; and exit codes."""
+"""The answer that each command returns, as text for people or JSON for programs; exit codes, errors."""
 
 from __future__ import annotations
 

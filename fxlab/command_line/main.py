@@ -145,7 +145,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], tuple[Answer | str, Ex
         from fxlab.command_line.commands.doctor import doctor
 
         return doctor
-    from fxlab.command_line.commands.report import check, report, trace
+    from fxlab.command_line.commands.report import check, report
+    from fxlab.command_line.commands.trace import trace
 
     return {"trace": trace, "report": report, "check": check}[name]
 

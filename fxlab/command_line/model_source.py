@@ -1,4 +1,4 @@
-"""The model that a command is about: made by Python code, built from a configuration, or loaded."""
+"""The model that a command is about, made by code, built or loaded; its inputs, and its graph."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.answer import CommandError, ExitCode, ends_with
-from fxlab.front_desk.named_models import (
-    built,
-    configuration,
-    has_weights,
-    is_named_in_code,
-    made_in_code,
-    model_class,
-    pretrained,
-)
+from fxlab.front_desk import named_models
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from torch.fx import GraphModule
 
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -59,7 +52,7 @@ class Source:
 def loaded(options: argparse.Namespace) -> Source:
     """Return the model that ``options.model`` names; ``CommandError`` if there is none."""
     path = Path(options.model)
-    if is_named_in_code(options.model) and not path.exists():
+    if named_models.is_named_in_code(options.model) and not path.exists():
         return _of_python(options)
     if path.suffix == ".pt2" and path.is_file():
         return _exported_program(path, options)
@@ -92,7 +85,7 @@ def given_inputs(
     import torch
 
     from fxlab.base.torch_private import pytree
-    from fxlab.models.running.running import takes_one_input
+    from fxlab.models.running.arguments import takes_one_input
 
     if _SIZES.fullmatch(str(path)):
         text = str(path)
@@ -101,9 +94,9 @@ def given_inputs(
         sizes = [[int(size) for size in one.split("x")] for one in text.split(",")]
         generator = torch.Generator().manual_seed(0)
         return tuple(torch.randn(one, generator=generator, device="cpu").to(device) for one in sizes)
-    if is_named_in_code(str(path)):
+    if named_models.is_named_in_code(str(path)):
         with ends_with(ExitCode.BAD_USAGE, ValueError):
-            given = made_in_code(str(path), 0)
+            given = named_models.made_in_code(str(path), 0)
         return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)
     try:
         if path.suffix == ".safetensors":
@@ -144,7 +137,7 @@ def _of_python(options: argparse.Namespace) -> Source:
     )
     device = torch.device("meta") if options.meta else device_of(options)
     with ends_with(ExitCode.BAD_USAGE, ValueError), torch.random.fork_rng(), device:
-        made = made_in_code(options.model, options.seed)
+        made = named_models.made_in_code(options.model, options.seed)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
         found = source_made(made)
         module = _as_asked(found.module, options, device)
@@ -195,10 +188,10 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
     is_local = path.exists()
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="" if is_local else f"({options.model})"):
         if is_local:
-            config = configuration(path)
+            config = named_models.configuration(path)
         else:
             config = transformers.AutoConfig.from_pretrained(options.model, trust_remote_code=False)
-    cls = model_class(config, options.architecture)
+    cls = named_models.model_class(config, options.architecture)
     if options.architecture and cls is transformers.AutoModel:
         raise CommandError(f"--architecture: transformers has no model class {options.architecture!r}.")
     if options.attention:
@@ -207,11 +200,14 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
         if options.meta:
             with torch.device("meta"):
-                model, more = built(cls, config, options.seed), ", no weights"
-        elif options.random_weights or (is_local and not has_weights(path)):
-            model, more = built(cls, config, options.seed), f", random weights (seed {options.seed})"
+                model, more = named_models.built(cls, config, options.seed), ", no weights"
+        elif options.random_weights or (is_local and not named_models.has_weights(path)):
+            model, more = (
+                named_models.built(cls, config, options.seed),
+                f", random weights (seed {options.seed})",
+            )
         else:
-            model, warning = pretrained(cls, options.model, config, _dtype_of(options))
+            model, warning = named_models.pretrained(cls, options.model, config, _dtype_of(options))
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
     return Source(_as_asked(model, options, device), f"{type(model).__name__}, {options.model}{more}")
@@ -236,3 +232,37 @@ def device_of(options: argparse.Namespace) -> torch.device:
         device = torch.device(options.device or "cpu")
         torch.empty(0, device=device)
     return device
+
+
+def traced(source: Source, options: argparse.Namespace) -> tuple[GraphModule, Any]:
+    """Return the graph of a model, and inputs to run it on; ``None`` for a graph that comes without."""
+    from torch.fx import GraphModule
+
+    from fxlab.tracing import TraceError
+    from fxlab.tracing.symbolic_trace import symbolic_trace
+
+    inputs = inputs_for(source, options)
+    if isinstance(source.model, GraphModule):
+        return source.model, inputs
+    with ends_with(ExitCode.NOT_TRACED, TraceError), ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
+        check = not options.no_check
+        return symbolic_trace(source.model, inputs, dynamic=not options.fixed, check=check), inputs
+
+
+def inputs_for(source: Source, options: argparse.Namespace) -> Any:
+    """Return inputs to run a model on; ``None`` for a graph that comes without."""
+    import torch
+    from torch.fx import GraphModule
+
+    from fxlab.tracing.inputs.example_inputs import example_inputs
+
+    model = source.model
+    if options.inputs:
+        first = next(model.parameters(), None)
+        device = torch.device("cpu") if first is None else first.device
+        return given_inputs(Path(options.inputs), device, model=model)
+    if source.inputs is not None or (isinstance(model, GraphModule) and not hasattr(model, "config")):
+        return source.inputs
+    hint = "(or in a file: --inputs)"  # not where it is the model that is wrong
+    with ends_with(ExitCode.BAD_USAGE, TypeError), ends_with(ExitCode.BAD_USAGE, ValueError, hint=hint):
+        return example_inputs(model, batch_size=options.batch_size, sequence_length=options.length)

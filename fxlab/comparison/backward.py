@@ -1,4 +1,4 @@
-"""The backward pass of two models: gradients that differ, and the value at which that begins."""
+"""The backward pass of two models, for ``compare``: gradients that differ, and the value where it begins."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -132,4 +132,17 @@ def _parted(side: Side, gradients: ValueGradients, others: ValueGradients, toler
         if all(any(found.like(Fingerprint.of(gradient), tolerance)) for gradient in values.values())
     }
     wrong = {node for node in gradients.values if node not in known}
-    return side.first_backward(known, wrong)
+    return _first_backward(side, known, wrong)
+
+
+def _first_backward(side: Side, known: Collection[Node], wrong: Collection[Node]) -> list[Node]:
+    """Return the first nodes on the way back whose gradients are wrong and are not right again later."""
+    right_again: set[Node] = set()
+    for node in side.module.graph.nodes:
+        inputs = node.all_input_nodes
+        if node in wrong and any(each in known or each in right_again for each in inputs):
+            right_again.add(node)
+    computed = {node for node in wrong if node.op != "get_attr"}  # weights may be merged
+    lost = computed - right_again or computed
+    backward = reversed(side.module.graph.nodes)
+    return [node for node in backward if node in lost and lost.isdisjoint(node.users)]

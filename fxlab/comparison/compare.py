@@ -1,4 +1,4 @@
-"""Compare two models of any origin, find where they part, and assert that they do not."""
+"""``fxlab.compare`` and ``assert_same``: two models of any origin, and the place where they part."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from fxlab.base.checks import file_to_write, require_bool
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
@@ -16,16 +16,16 @@ from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.weights import SAME, WRONG, compare_weights
 from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.compare_outputs import Counterparts, same_tensors
 from fxlab.validation.outputs.computed_tensors import GRADIENT
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.result import Verdict, summary
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""The result of a comparison of two models: where they part, tables, and both on one screen."""
+"""The result of ``fxlab.compare``: where two models part, tables, and both on one screen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torch.fx import Node
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Judged, json_values
-from fxlab.base.units import listed, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import listed
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.stages import Module, compared_modules, enclosing, session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators import computes
 from fxlab.operators.node_info import kind_text, line_of, module_path, modules_by_path, target_text, upstream
 from fxlab.session import Session

@@ -14,7 +14,7 @@ from fxlab.base.checks import describe
 from fxlab.comparison.weights import SAME, Weight
 from fxlab.front_desk.sources import inputs_or_examples, source_of, traced
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.running.running import Inputs, argument_names, given_arguments, given_inputs
+from fxlab.models.running.arguments import Inputs, argument_names, given_arguments, given_inputs
 from fxlab.models.state.tensor_state import CALLS_A_MODULE
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import check_runs, check_runs_by_node, compiled_call

@@ -1,4 +1,4 @@
-"""Two compared models: their modules in pairs, and both as stages of one session, for one screen."""
+"""Two compared models as stages of one session, for one screen; and their modules in pairs, for tables."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -10,7 +10,7 @@ from fxlab.base.torch_private import PyTreeCodeGen
 from fxlab.graphs.matching import keep_pairs
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import module_path
 from fxlab.session import Session
 from fxlab.transformations import Transformation

@@ -11,7 +11,7 @@ from zipfile import is_zipfile
 import torch
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.comparison import weights
 from fxlab.front_desk.sources import Model, module_of
 from fxlab.models.state.tensor_state import named_tensors

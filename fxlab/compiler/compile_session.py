@@ -20,7 +20,7 @@ from fxlab.compiler.compiling.compiler import CAPTURE, Compiler
 from fxlab.compiler.compiling.hooks import mode_options, unwrapped, values
 from fxlab.compiler.compiling.stack import CompilerStack, Entries, stacks_of
 from fxlab.compiler.story.story import story_table
-from fxlab.models.running.running import Inputs, given_inputs
+from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.session import Session
 from fxlab.session.history import History, Switches
 from fxlab.session.session_lock import changes_stack, locked
@@ -29,7 +29,7 @@ from fxlab.transformations.inductor_patterns import PatternAttempts, attempts_at
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.transformations.registry import Pass
 from fxlab.validation import Reference, Status, Variants, Verdict
-from fxlab.validation.verdicts.comparison import NothingReturnedError
+from fxlab.validation.verdicts.runs_compared import NothingReturnedError
 
 
 class CompileSession(Session):

@@ -1,4 +1,4 @@
-"""Passes of torch's compiler as transformations of the stages that it went through."""
+"""Passes of torch's compiler as transformations, by which a compile session switches and explains them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
-from fxlab.compiler.recording.recorder import BORDER, Match, Step
-from fxlab.compiler.recording.snapshot import State
+from fxlab.compiler.recording.snapshot import GraphState
+from fxlab.compiler.recording.steps import BORDER, Match, Step
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.inductor_patterns import near_misses, told
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record
@@ -115,7 +115,7 @@ class CodePass(Transformation):
         """Generate code for a stage, and return a graph that calls it; ValueError for another graph."""
         below = _stage_below(self, graph_module)
         stage, _ = below.stack.stage(below.entries)
-        if State(stage).words != State(graph_module).words:
+        if GraphState(stage).words != GraphState(graph_module).words:
             raise ValueError(
                 f"graph_module: {CODE} is generated for what torch's own passes have made. Switch off what "
                 "else is on below it."

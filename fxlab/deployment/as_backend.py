@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that runs each captured graph with the passes of a session."""
+"""``fxlab.as_backend``: a backend of ``torch.compile`` that runs captured graphs with a session's passes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.checks import require_bool
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.node_difference import is_same_graph
 from fxlab.models.graph_modules.graph_module import changed_copy
 from fxlab.models.state.tensor_state import Sampled, count_fused_steps
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.tracing.dynamo.capture import runnable
-from fxlab.tracing.dynamo.hooks import running_modules
 from fxlab.tracing.dynamo.model_graph import LiftedGraph
+from fxlab.tracing.dynamo.torch_private import running_modules
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference
 from fxlab.values.tensors import address, version_of

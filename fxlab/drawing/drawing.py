@@ -1,4 +1,4 @@
-"""``fxlab.draw``: a picture for people without the widget."""
+"""``fxlab.draw``: a picture as SVG, PNG or PDF, for people without the widget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import fx
 
 from fxlab.base.checks import file_to_write, items_of, positive_int, require_bool, type_error
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.box import HIGHLIGHT
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, render, to_dot
@@ -22,7 +22,7 @@ from fxlab.drawing.rendering.paint import ALIKE
 from fxlab.drawing.view import BUDGET, View
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running.running import Inputs, given_arguments, given_inputs
+from fxlab.models.running.arguments import Inputs, given_arguments, given_inputs
 from fxlab.values.nested import RAISED
 
 if TYPE_CHECKING:

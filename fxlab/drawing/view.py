@@ -1,4 +1,4 @@
-"""The visible part of a hierarchy: opened groups, and the boxes, edges and chips that follow from them."""
+"""The visible part of a hierarchy, for pictures: opened groups, and the boxes, edges and chips of these."""
 
 from __future__ import annotations
 

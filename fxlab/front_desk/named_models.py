@@ -1,4 +1,4 @@
-"""Models that a text names: an object in Python code, or a configuration of transformers in a file."""
+"""Models that a text names, for sources and commands: an object in Python code, a configuration in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fxlab.base.author_frames import error_words, placed_words
+from fxlab.base.author_frames import placed_words
+from fxlab.base.words import error_words
 
 if TYPE_CHECKING:
     import torch

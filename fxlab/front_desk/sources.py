@@ -1,4 +1,4 @@
-"""The forms in which a model is given: a module, a function, a graph or an exported program.
+"""The forms in which public functions take a model or a session: graphs are made of all but these here.
 
 Only here the rest of fxlab comes to the tracer, and only for a model that is not a graph yet.
 """
@@ -19,12 +19,13 @@ from torch.fx import GraphModule
 
 from fxlab.base.checks import path_text, type_error
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.running.running import Inputs, call_arguments, given_inputs, note_inputs
+from fxlab.models.running.arguments import Inputs, call_arguments, given_inputs
+from fxlab.models.running.running import note_inputs
 from fxlab.models.running.step_record import step_record
 
 if TYPE_CHECKING:
     from fxlab.tracing.dynamo.capture import CapturedGraph
-    from fxlab.tracing.dynamo.hooks import GraphBreak as GraphBreak
+    from fxlab.tracing.dynamo.graph_break import GraphBreak as GraphBreak
     from fxlab.tracing.model_code.given_model import Choice as Choice
     from fxlab.tracing.report import TraceError
     from fxlab.tracing.unchecked_trace import UncheckedTrace

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Result
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import Model, compared_graphs
 from fxlab.graphs.line_diff import Run, line_runs
 from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code

@@ -1,4 +1,4 @@
-"""Corresponding nodes of two captures of one model: before and after decomposition, in two dialects."""
+"""Corresponding nodes of two captures of one model, such as before and after decomposition, for matching."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence

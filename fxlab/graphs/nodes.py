@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxlab.base.checks import describe, type_error
 from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, is_session, resolved
-from fxlab.graphs.matching import Provenance
+from fxlab.graphs.provenance import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.operators import operator_for
 from fxlab.operators.node_info import (

@@ -1,4 +1,4 @@
-"""Graphs to look at: the nodes of bodies stand before the node that calls the body."""
+"""Graphs to look at, for screens and tables: nodes of bodies stand before the node that calls the body."""
 
 import copy
 import warnings

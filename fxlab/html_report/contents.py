@@ -16,7 +16,7 @@ from fxlab.base.checks import describe
 from fxlab.operators.node_info import class_name
 from fxlab.session import Session
 from fxlab.validation import Status
-from fxlab.validation.verdicts.comparison import NothingReturnedError
+from fxlab.validation.verdicts.runs_compared import NothingReturnedError
 from fxlab.view_model.pass_state import describe_error
 from fxlab.view_model.protocol import WrittenContents, WrittenRow
 from fxlab.view_model.session_remarks import break_remark

@@ -10,44 +10,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from torch import fx
-
 from fxlab.base.checks import check_is, describe, require_bool, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.garbage import only_new_garbage
-from fxlab.base.units import counted
 from fxlab.front_desk.sources import checked_session
 from fxlab.graphs.unfolded import unfolded
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
+from fxlab.html_report.written_values import written_values
 from fxlab.overlays import SOURCES, Overlay, Subject, source
 from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.session import Session
-from fxlab.transformations.marks import marks_of
-from fxlab.validation import NodeValues
-from fxlab.validation.tensor_values.node_values import values_in
+from fxlab.view_model import pass_state
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import COLLECTIVES, DATA, STAGES, WORST_BATCHES, summary_of_stages
-from fxlab.view_model.node_value import non_finite_origin, part_state, value_state
-from fxlab.view_model.pass_state import (
-    describe_error,
-    explain_all,
-    explain_unchanged,
-    matched_nodes,
-    pass_states,
-    readable_name,
-)
-from fxlab.view_model.protocol import (
-    ExtraTable,
-    Outputs,
-    Tables,
-    ValuePart,
-    WrittenReport,
-    WrittenValue,
-    WrittenValues,
-)
+from fxlab.view_model.protocol import ExtraTable, Outputs, Tables, WrittenReport
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
@@ -168,7 +147,7 @@ def report_several(
         except Exception as error:
             if not skip_failing or (not data and name == [*sessions][-1]):
                 raise
-            told.append(f"{name} is not shown: {describe_error(error)}")
+            told.append(f"{name} is not shown: {pass_state.describe_error(error)}")
     shown = {name: sessions[name] for name in data}
     heading = title or " · ".join(dict.fromkeys(map(model_name, shown.values())))
     written = {f"fxlab-session-{number}": one for number, one in enumerate(data.values(), 1)}
@@ -238,9 +217,9 @@ def _data(
 
 
 def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) -> WrittenReport:
-    explained = explain_all(session)
-    cards = pass_states(session, explained)
-    unchanged = explain_unchanged(session)
+    explained = pass_state.explain_all(session)
+    cards = pass_state.pass_states(session, explained)
+    unchanged = pass_state.explain_unchanged(session)
     graphs = _graphs(session, explained | unchanged, measure, colours.own)
     last = len(session.applied)
     of_last = [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
@@ -248,7 +227,7 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
     tables = _tables(session, outputs, explained, unchanged, measure)
     tables["more"] += colours.tables()
     data = graphs.data.take()
-    data |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
+    data |= {"metrics": METRICS, "paints": PAINTS, "matches": pass_state.matched_nodes(explained)}
     data["remarks"] = session_remarks(session)
     return {
         "data": data,
@@ -317,7 +296,7 @@ def _tables(
         try:
             session.verdict()
         except Exception as error:
-            outputs["text"] = clip(f"There is no verdict: {describe_error(error)}", 600)
+            outputs["text"] = clip(f"There is no verdict: {pass_state.describe_error(error)}", 600)
         else:
             outputs = outputs_state(session)
     more.append(_candidates(session, explained, unchanged))
@@ -341,7 +320,7 @@ def _candidates(
     session: Session, explained: dict[str, pd.DataFrame | str], unchanged: dict[str, pd.DataFrame | str]
 ) -> ExtraTable:
     """Return the ``explain`` frames of all passes as one table."""
-    named = [(readable_name(p), explained[p.signature]) for p in session.passes]
+    named = [(pass_state.readable_name(p), explained[p.signature]) for p in session.passes]
     parts = [
         frame[["matched", "reason"]].assign(pass_=name)
         for name, frame in (*named, *unchanged.items())
@@ -361,60 +340,3 @@ def _table(
 ) -> ExtraTable:
     table = None if frame is None else table_state(frame, index)
     return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}
-
-
-MOST_NODES = 24
-MOST_PARTS = 6
-"""Tensors of one node: its value, the original's, their difference, and weights."""
-MOST_CELLS = 48
-"""Of a map, in each direction: 12 KB of text, and 2 MB for all nodes."""
-
-
-def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
-    """Compute the values of the changed nodes of the last stage, which these ``graphs`` show."""
-    stage = session.graph_module
-    names = _changed(stage)
-    nodes: dict[str, WrittenValue] = {}
-    failed = ""
-    for name in names[:MOST_NODES]:
-        try:
-            nodes[name] = _written(session, stage, name)
-        except Exception as error:  # a model may raise anything
-            failed = failed or f" Others cannot be computed: {describe_error(error)}"
-    return {"text": _words(len(nodes), len(names)) + failed, "graphs": list(graphs), "nodes": nodes}
-
-
-def _changed(stage: fx.GraphModule) -> list[str]:
-    """Return the changed nodes and those that read them, in which a difference can be seen."""
-    marked = marks_of(stage)
-    nodes = [node for node in stage.graph.nodes if node.op != "output"]
-    return [n.name for n in nodes if n.name in marked or any(r.name in marked for r in n.all_input_nodes)]
-
-
-def _words(written: int, changed: int) -> str:
-    if not changed:
-        return "This report has no values: no pass has changed a node."
-    which = "the nodes" if written == changed else f"{written} of the {counted(changed, 'node')}"
-    return (
-        f"This report has values of {which} of the last stage that passes have changed or that read such "
-        "a node, compared with the original."
-    )
-
-
-def _written(session: Session, stage: fx.GraphModule, name: str) -> WrittenValue:
-    original = None if session.original is stage else session.original
-    values = values_in(stage, name, session.inputs, original)
-    first = non_finite_origin(values, stage, name, session.inputs)
-    state = value_state(values, "Original", first)
-    state["tensors"] = state["tensors"][:MOST_PARTS]
-    return {"value": state, "parts": _parts(values, len(state["tensors"]), state["notes"])}
-
-
-def _parts(values: NodeValues, count: int, notes: list[str]) -> list[ValuePart]:
-    parts = []
-    for place in range(count):
-        try:
-            parts.append(part_state(values, place, most=MOST_CELLS))
-        except ValueError as error:
-            notes.append(f"{values.tensors[place].name}: {error}")
-    return parts

@@ -1,4 +1,4 @@
-"""Private hooks of torch by which runs that enter compiled code are told from others."""
+"""Private hooks of torch by which comparisons tell runs that enter compiled code from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a page, drawn without it: for saved notebooks, for PDF, and for scripts."""
+"""The view of a page, drawn without it: an inspector's picture for saved notebooks, PDF and scripts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fxlab.base.first_use import pd
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Model
-    from fxlab.models.running.running import Inputs
+    from fxlab.models.running.arguments import Inputs
     from fxlab.notebook.inspector import Inspector
     from fxlab.overlays import Overlay
     from fxlab.session import Session

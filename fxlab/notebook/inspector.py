@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.base.checks import positive_int, type_error
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import checked_session
-from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
+from fxlab.notebook.static_view import static_view
 from fxlab.overlays import Overlay
 from fxlab.overlays.overlay import is_overlay_file, overlays_of
 from fxlab.transformations import Transformation

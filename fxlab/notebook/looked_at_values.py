@@ -1,4 +1,4 @@
-"""The values of the node that a page looks at, kept until it looks at another."""
+"""The values of the node that a page looks at, kept by its screen until it looks at another."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from fxlab.base.interrupts import interrupts_noted
-from fxlab.models.running.running import Inputs
-from fxlab.models.state.tensor_state import ModuleState
+from fxlab.models.running.arguments import Inputs
+from fxlab.models.state.module_state import ModuleState
 from fxlab.notebook.page.messages import MessageError
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in

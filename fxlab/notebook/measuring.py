@@ -1,4 +1,4 @@
-"""Tables of a session that take a while, made when the page asks for them, with progress and errors."""
+"""Tables of a session that take a while, made when the page asks its screen, with progress and errors."""
 
 from __future__ import annotations
 

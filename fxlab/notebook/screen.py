@@ -1,4 +1,4 @@
-"""A session on the screen: its graphs as data, the passes and tables, written again at each change."""
+"""A session on the screen, the base of an inspector: graphs as data, passes, tables; written anew."""
 
 from __future__ import annotations
 

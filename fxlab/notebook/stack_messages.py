@@ -1,4 +1,4 @@
-"""Answers to the page's messages that change the stack of passes."""
+"""The part of an inspector that answers the page's messages which change the stack of passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
 from fxlab.view_model.pass_state import failure_state, readable_name
 from fxlab.view_model.protocol import ShownNearMiss, ShownRewrite
-from fxlab.view_model.rewrite_state import shown_near_miss, shown_rewrite
+from fxlab.view_model.step_through import shown_near_miss, shown_rewrite
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation

@@ -1,4 +1,4 @@
-"""Side effects of calls: writes, aliases, random numbers, global state."""
+"""Side effects of calls, for passes and traces: writes, aliases, random numbers, global state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,17 +8,8 @@ from torch.fx.node import map_arg
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import OpOverload
+from fxlab.operators import python_functions
 from fxlab.operators.operator import UNINITIALISED, WRITES_STATE, Operator, operator_of
-from fxlab.operators.python_functions import (
-    CONTAINER_WRITES,
-    DESCRIPTIONS,
-    FACTS,
-    LAYOUT,
-    NUMBER_ATTRIBUTES,
-    NUMBERS,
-    SETS_STATE,
-    VIEW_ATTRIBUTES,
-)
 
 
 def written_arguments(node: Node) -> list[Node]:
@@ -30,7 +21,7 @@ def written_arguments(node: Node) -> list[Node]:
     if operator is None:
         return [] if getattr(node.target, "only_reads", False) else node.all_input_nodes
     written = written_values(operator, node.args, node.kwargs)
-    changes_container = node.op == "call_method" and operator.name in CONTAINER_WRITES
+    changes_container = node.op == "call_method" and operator.name in python_functions.CONTAINER_WRITES
     if changes_container or _writes_first(operator, node.args, node.kwargs):
         written = [*written, *node.all_input_nodes[:1]]
     found: dict[Node, None] = {}
@@ -58,7 +49,7 @@ def _writes_first(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
 def may_alias(node: Node) -> bool:
     """Tell whether the result of a call may share memory with its arguments, or hold one of them."""
     if node.target is getattr:
-        return _attribute(node) not in FACTS
+        return _attribute(node) not in python_functions.FACTS
     operator = operator_of(node)
     return operator is None or operator.may_alias
 
@@ -66,29 +57,31 @@ def may_alias(node: Node) -> bool:
 def returns_number(node: Node) -> bool:
     """Tell whether a call returns Python numbers or sizes, for any arguments."""
     if node.target is getattr:
-        return _attribute(node) in NUMBER_ATTRIBUTES
+        return _attribute(node) in python_functions.NUMBER_ATTRIBUTES
     operator = operator_of(node)
-    return operator is not None and operator.name in NUMBERS
+    return operator is not None and operator.name in python_functions.NUMBERS
 
 
 def describes(node: Node) -> bool:
     """Tell whether a call only returns the shape, dtype, device or the like of a tensor."""
     if node.target is getattr:
-        return _attribute(node) in FACTS
+        return _attribute(node) in python_functions.FACTS
     operator = operator_of(node)
-    return operator is not None and operator.name in DESCRIPTIONS
+    return operator is not None and operator.name in python_functions.DESCRIPTIONS
 
 
 def reads_layout(node: Node) -> bool:
     """Tell whether a call returns the memory layout of a tensor, or depends on it."""
     operator = operator_of(node)
-    return operator is not None and (operator.name in LAYOUT or operator.name.startswith("as_strided"))
+    return operator is not None and (
+        operator.name in python_functions.LAYOUT or operator.name.startswith("as_strided")
+    )
 
 
 def sets_global_state(node: Node) -> bool:
     """Tell whether a call changes later ones: by the gradient mode, autocast or seeds."""
     name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
-    return name in SETS_STATE
+    return name in python_functions.SETS_STATE
 
 
 def draws_random_numbers(node: Node) -> bool:
@@ -111,7 +104,7 @@ def why_not_pure(node: Node) -> Refusal | None:
         return Reason.SIDE_EFFECTS(called=name)
     if node.target is getattr:
         attribute = _attribute(node)
-        if attribute in FACTS | VIEW_ATTRIBUTES:
+        if attribute in python_functions.FACTS | python_functions.VIEW_ATTRIBUTES:
             return None
         return Reason.MAY_HAVE_SIDE_EFFECTS(called=f"reading {attribute}")
     if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.base.hints import nearest
 from fxlab.base.torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxlab.values.nested import ObjectParts, class_of, tensors_inside
 from fxlab.values.tensors import known_number
@@ -231,6 +230,8 @@ def nodes_at(graph: fx.Graph, name: str) -> list[fx.Node]:
 
 def unknown_node(graph: fx.Graph, name: str) -> ValueError:
     """Return the error for the name of a node that a graph does not have, with the nearest that it has."""
+    from fxlab.base.hints import nearest
+
     known = [text for node in graph.nodes for text in (node.name, module_path(node)) if text]
     return ValueError(f"node: the graph has no node or module named {name!r}.{nearest(name, known)}")
 

@@ -15,8 +15,9 @@ from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import collectives_of, exchanges_anything, is_wait
-from fxlab.models.parallel.ranks import is_in_fake_group, known_placement
-from fxlab.models.running.running import Inputs
+from fxlab.models.parallel.placements import known_placement
+from fxlab.models.parallel.ranks import is_in_fake_group
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
@@ -176,11 +177,6 @@ def _placements(subject: Subject) -> Overlay:
     return Overlay("placements", values, title="Placements", kind="category")
 
 
-def _has_any(is_one: Callable[[fx.Node], object]) -> Callable[[fx.GraphModule], bool]:
-    """Tell whether a graph has a node of some kind."""
-    return lambda graph_module: any(map(is_one, graph_module.graph.nodes))
-
-
 SOURCES: tuple[Source, ...] = (
     # The difference accumulated up to a node, relative to the norm of the original's value.
     Source("output-error", "Output error", lambda on: on.errors["accumulated"].to_dict(), "max"),
@@ -198,7 +194,13 @@ SOURCES: tuple[Source, ...] = (
     Source("non-finite", "NaN and infinity", _non_finite),
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
     Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
-    Source("placements", "Placements", _placements, runs=False, is_made_of=_has_any(known_placement)),
+    Source(
+        "placements",
+        "Placements",
+        _placements,
+        runs=False,
+        is_made_of=lambda gm: any(map(known_placement, gm.graph.nodes)),
+    ),
 )
 
 

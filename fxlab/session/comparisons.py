@@ -1,4 +1,4 @@
-"""Comparisons of stages with the original, each made once for as long as its stage is kept."""
+"""Comparisons of a session's stages with the original, each made once for as long as its stage is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.fx import GraphModule
 
 from fxlab.models.parallel.ranks import is_in_fake_group
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.session.history import Stack
 from fxlab.values.results_on_disk import check_files
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
-    from fxlab.validation.verdicts.comparison import RunsCompared
+    from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from contextlib import suppress
 
 from torch.fx import Node
 
-from fxlab.base.author_frames import author_line, error_words, local_values
+from fxlab.base.author_frames import author_line, local_values
+from fxlab.base.words import error_words
 from fxlab.transformations import Transformation
 
 

@@ -1,4 +1,4 @@
-"""Tests of passes: the graph that a pass makes, in canonical text, or the reason for its refusal."""
+"""Tests of passes for ``fxlab.testing``: the graph that one makes, in canonical text, or its refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxlab.transformations.patterns.canonical_text import canonical_text
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Model
-    from fxlab.models.running.running import Inputs
+    from fxlab.models.running.arguments import Inputs
 
 
 def expect(pass_: Transformation, model: Model, inputs: Inputs | None, expected: str) -> None:

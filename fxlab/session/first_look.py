@@ -9,8 +9,8 @@ from fxlab.base.checks import describe
 from fxlab.front_desk.sources import Model, recorded, source_of
 from fxlab.models.graph_modules.graph_module import check_lints
 from fxlab.models.hooks import is_compiled
-from fxlab.models.running.running import Inputs
-from fxlab.models.state.tensor_state import ModelNoted
+from fxlab.models.running.arguments import Inputs
+from fxlab.models.state.module_state import ModelNoted
 from fxlab.session.session import Session
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import items_of, path_text
+from fxlab.base.words import all_listed
 from fxlab.front_desk.sources import Model
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.session.history import Switches
 from fxlab.session.saving import saved_file
 from fxlab.session.session import Session
 from fxlab.transformations import Transformation
-from fxlab.transformations.candidate_filter import listed
 from fxlab.transformations.registry import Pass
 from fxlab.transformations.rewriting.rewrite_pass import CandidatePass
 
@@ -146,14 +146,14 @@ def _check_passes(rows: list[dict[str, Any]], known: Mapping[str, Transformation
     missing = [saved_file.shown(row["name"]) for row in rows if row["name"] not in known]
     if missing:
         raise ValueError(
-            f"{path}: the session had passes that are not on offer: {listed(missing)}. "
+            f"{path}: the session had passes that are not on offer: {all_listed(missing)}. "
             "Give them: fxlab.load_session(path, model, inputs, passes=[...])."
         )
     other = [row["name"] for row in rows if known[row["name"]].signature != row["signature"]]
     if other:
         raise ValueError(
             f"{path}: passes of the same name that have other arguments or are of another class: "
-            f"{listed(other)}. Give those of the session: passes=[...]."
+            f"{all_listed(other)}. Give those of the session: passes=[...]."
         )
 
 
@@ -164,6 +164,6 @@ def _excluded_in_vain(session: Session) -> list[str]:
             candidates = {*session.explain(pass_).index}
             gone = sorted(name for candidate in excluded for name in candidate if name not in candidates)
             if gone:
-                names = listed([*map(saved_file.shown, gone)])
+                names = all_listed([*map(saved_file.shown, gone)])
                 found.append(f"{pass_.name} excluded {names}, which are no candidates here")
     return found

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from torch.fx import GraphModule
 
+from fxlab.base.words import all_listed
 from fxlab.graphs.unfolded import unfolded
 from fxlab.operators.node_info import nodes_at
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
-from fxlab.transformations.candidate_filter import listed, not_limitable
+from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.registry import Pass, as_pass, no_such_pass
 from fxlab.transformations.signature import arguments_of
 
@@ -125,7 +126,7 @@ def candidates_by_node(
             known = sorted({other for candidate in candidates for other in candidate})
             raise ValueError(
                 f"{node!r} is neither a node that {pass_.name} has changed nor a candidate of it. "
-                f"Its candidates are: {listed(known)}."
+                f"Its candidates are: {all_listed(known)}."
             )
         return chosen
 

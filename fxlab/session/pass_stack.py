@@ -1,4 +1,4 @@
-"""A stack of transformations over one graph, each with a switch."""
+"""The stack of passes over one graph, each with a switch, and its stages: the base of a session."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.checks import describe
 from fxlab.base.interrupts import InterruptsHeld
+from fxlab.base.words import all_listed
 from fxlab.operators.node_info import nodes_at
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import Candidate, History, Stack, Switches
@@ -19,11 +20,11 @@ from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
 from fxlab.session.session_lock import SessionLock, changes_stack, locked
 from fxlab.session.stages import Stages, prefixes
 from fxlab.transformations import CandidatePass, Transformation
-from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
+from fxlab.transformations.candidate_filter import node_names, not_limitable
 from fxlab.transformations.registry import Pass, Passes, as_pass
 
 if TYPE_CHECKING:
-    from fxlab.models.running.running import Inputs
+    from fxlab.models.running.arguments import Inputs
     from fxlab.session.compiled import Compiled
     from fxlab.validation.evaluation.judge_batch import Metric
 
@@ -345,7 +346,7 @@ class PassStack:
         for each in asked:
             inside = {each} if each in known else {node.name for node in nodes_at(graph, each)}
             if inside.isdisjoint(known):
-                raise ValueError(f"{name} does not exclude {each!r}. It excludes: {listed(known)}.")
+                raise ValueError(f"{name} does not exclude {each!r}. It excludes: {all_listed(known)}.")
             names |= inside
         again = {each for each in excluded if not names.isdisjoint(each[1])}
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
@@ -488,7 +489,7 @@ class PassStack:
         if lost:
             warnings.warn(
                 f"The original has changed, so the session builds {len(lost)} weights anew that passes have "
-                f"made of it. What was written to them since is lost to the session: {listed(lost)}. "
+                f"made of it. What was written to them since is lost to the session: {all_listed(lost)}. "
                 "Modules that it gave before are as they were.",
                 RuntimeWarning,
                 stacklevel=4,

@@ -17,12 +17,12 @@ from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import file_to_write, items_of, type_error
 from fxlab.base.first_use import pd
 from fxlab.base.hints import no_such_member
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.front_desk.sources import Model, is_session, source_of, traced
 from fxlab.models.graph_modules.graph_module import check_lints
-from fxlab.models.running.running import Inputs, call_arguments
+from fxlab.models.running.arguments import Inputs, call_arguments
 from fxlab.models.running.step_record import step_record
-from fxlab.models.state.tensor_state import ModelNoted
+from fxlab.models.state.module_state import ModelNoted
 from fxlab.session.history import History
 from fxlab.session.internals import Internals
 from fxlab.session.near_misses import failed_attempt, failed_explanation, nearest, of_all, places, why_not
@@ -36,7 +36,7 @@ from fxlab.values.results_on_disk import WeightFile, note_files
 
 if TYPE_CHECKING:
     from fxlab.front_desk.sources import Choice
-    from fxlab.graphs.graph_diff import Changes
+    from fxlab.graphs.changes import Changes
     from fxlab.validation import Evaluation, Variants, Verdict
     from fxlab.validation.evaluation.judge_batch import Metric
 
@@ -335,7 +335,7 @@ class Session(PassStack):
         >>> print(session.changes("change-true-div-to-mul-by-inverse"))
         2 rewrites: 2 truedivs become 2 muls
         """
-        from fxlab.graphs.graph_diff import changes_made
+        from fxlab.graphs.changes import changes_made
 
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)

@@ -1,4 +1,4 @@
-"""Taking turns: one thread at a time in the methods of a session, and listeners to changes."""
+"""The lock of a session: one thread at a time in its methods; and listeners to its changes."""
 
 from __future__ import annotations
 

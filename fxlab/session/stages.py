@@ -10,7 +10,8 @@ from fxlab.base.author_frames import from_author_on
 from fxlab.base.garbage import without_collecting
 from fxlab.graphs.matching import remember_source_graph
 from fxlab.models.graph_modules.graph_module import changed_copy
-from fxlab.models.state.tensor_state import ModuleState, TensorState
+from fxlab.models.state.module_state import ModuleState
+from fxlab.models.state.tensor_state import TensorState
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack
 from fxlab.transformations import RewritePass, Transformation

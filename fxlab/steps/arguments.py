@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fxlab.base.torch_private import pytree
-from fxlab.models.running.running import (
+from fxlab.models.running.arguments import (
     Inputs,
     call_arguments,
     given_arguments,

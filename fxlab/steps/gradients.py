@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 from torch.func import functional_call
 
-from fxlab.models.parallel.ranks import Layout, layout_of, local_part, whole_of
+from fxlab.models.parallel.placements import Layout, layout_of, local_part, whole_of
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.state.model_state import python_generators
 from fxlab.operators import written_arguments

@@ -13,17 +13,18 @@ from torch import Tensor, fx, nn
 
 from fxlab.base.checks import items_of, require_bool
 from fxlab.base.results import Judged
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.parallel.ranks import layout_of, local_part
+from fxlab.models.parallel.placements import layout_of, local_part
+from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set
-from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
+from fxlab.models.running.running import generators_kept, seed_generators
 from fxlab.models.running.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.models.state.model_state import state_kept
 from fxlab.steps.arguments import Batch
+from fxlab.steps.optimizer_step import OptimizerStep
 from fxlab.steps.traced_step import recorded_step, step_key, words_of_counted
-from fxlab.steps.update import Update
 from fxlab.transformations import Transformation
 from fxlab.validation import verdict
 from fxlab.values.tensors import bits_of
@@ -76,7 +77,7 @@ class StepLoop:
         model, optimizer = self._record.model, self._record.optimizer
         inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more) if more else inputs
         batch = Batch.of(model, inputs, self._record.loss, copied=False)
-        update = None if optimizer is None else Update(optimizer, model)
+        update = None if optimizer is None else OptimizerStep(optimizer, model)
         key = step_key(model, batch, update)
         # What Python read in a trace and reads otherwise now may well be another number in each step.
         self._held[key] = [held for held in self._held.get(key, ()) if not held.record.noted.changed()]
@@ -131,7 +132,7 @@ class StepLoop:
             **{("batch", name): value for name, value in zip(batch.names, batch.tensors, strict=True)},
         }
         if optimizer is not None:
-            update = Update(optimizer, model)
+            update = OptimizerStep(optimizer, model)
             known |= {("state", f"{key} of {name}"): value for (key, name), value in update.state().items()}
             known |= {("number", name): value for name, value in update.numbers().items()}
         return {name: known[meaning.kind, meaning.target] for name, meaning in held.inputs.items()}

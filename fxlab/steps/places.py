@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import TorchDispatchMode
-from fxlab.models.parallel.ranks import PLACEMENT, layout_of
+from fxlab.models.parallel.placements import PLACEMENT, layout_of
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing import torch_private
 

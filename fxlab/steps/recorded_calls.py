@@ -10,7 +10,7 @@ import torch
 
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.torch_private import pytree
-from fxlab.models.parallel.ranks import layout_of
+from fxlab.models.parallel.placements import layout_of
 from fxlab.steps.places import ANY_SIZE
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError

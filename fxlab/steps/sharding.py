@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from fxlab.base.torch_private import pytree
-from fxlab.models.parallel.ranks import Layout, layout_of
+from fxlab.models.parallel.placements import Layout, layout_of
 from fxlab.steps.hooks import FsdpParameter, FsdpUnit, fsdp_units, replicas_of, without_fsdp_hooks
 from fxlab.tracing.model_code.twin import Twin
 

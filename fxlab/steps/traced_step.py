@@ -13,18 +13,21 @@ from torch.fx import GraphModule
 from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import describe, type_error
 from fxlab.base.interrupts import interrupts_noted
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
-from fxlab.models.parallel.ranks import PLACEMENT, communicates, is_in_fake_group
+from fxlab.models.parallel.placements import PLACEMENT
+from fxlab.models.parallel.ranks import communicates, is_in_fake_group
+from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set, autocast_state
-from fxlab.models.running.running import Inputs, generators_kept, given_inputs, seed_generators
+from fxlab.models.running.running import generators_kept, seed_generators
 from fxlab.models.running.step_record import StepInput, StepOutputs, StepRecord, note_step
-from fxlab.models.state.tensor_state import ModelNoted
+from fxlab.models.state.module_state import ModelNoted
 from fxlab.steps.arguments import Batch
 from fxlab.steps.gradients import LOSS, Forward, RecordedPasses, hooks_of, record_forward_backward, results_of
+from fxlab.steps.optimizer_step import OptimizerStep, Slot
 from fxlab.steps.places import place_update
 from fxlab.steps.repairs import refuse_writes, without_dead_code
-from fxlab.steps.update import Slot, Update, Updated, recorded_update
+from fxlab.steps.update import Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.given_model import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
@@ -34,7 +37,7 @@ from fxlab.tracing.shapes.fake_state import put_back_after
 from fxlab.values.tensors import same_bits
 
 
-def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
+def step_key(model: nn.Module, batch: Batch, update: OptimizerStep | None) -> object:
     """Return a key that is equal if the same graph holds."""
     return (
         tuple(
@@ -147,7 +150,7 @@ def recorded_step(
 def _recorded_step(
     model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
 ) -> fx.GraphModule:
-    update = None if optimizer is None else Update(optimizer, model)
+    update = None if optimizer is None else OptimizerStep(optimizer, model)
     batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
     functions = [each for each in (*hooks, loss, update and update.step) if each is not None]
@@ -204,7 +207,7 @@ def _warn_of_constants(step: fx.GraphModule) -> None:
 class _Joined:
     """The graph of both passes, followed by that of the update, with names."""
 
-    def __init__(self, passes: RecordedPasses, updated: Updated | None, update: Update | None) -> None:
+    def __init__(self, passes: RecordedPasses, updated: Updated | None, update: OptimizerStep | None) -> None:
         self.graph = fx.Graph()
         self.values: dict[str, Any] = {}
         self.written: dict[str, str] = {}
@@ -260,7 +263,7 @@ class _Joined:
         self,
         passes: RecordedPasses,
         updated: Updated,
-        update: Update,
+        update: OptimizerStep,
         inputs: Mapping[tuple[str, str], fx.Node],
     ) -> None:
         gradients = [name for name in passes.gradients if name in update.names]
@@ -326,7 +329,11 @@ def _identifier(meaning: StepInput) -> str:
 
 
 def check_step(
-    step: fx.GraphModule, record: StepRecord, forward: Forward, passes: RecordedPasses, update: Update | None
+    step: fx.GraphModule,
+    record: StepRecord,
+    forward: Forward,
+    passes: RecordedPasses,
+    update: OptimizerStep | None,
 ) -> tuple[str, ...]:
     """Raise a :class:`TraceError` with the first result that differs from an eager step.
 
@@ -374,7 +381,7 @@ def check_step(
 
 
 @generators_kept()
-def _eager(forward: Forward, passes: RecordedPasses, update: Update | None) -> dict[str, torch.Tensor]:
+def _eager(forward: Forward, passes: RecordedPasses, update: OptimizerStep | None) -> dict[str, torch.Tensor]:
     """Return the results of an eager step, by the names of those of a graph."""
     loss, gradients, buffers = forward(
         passes.parameters,

@@ -1,4 +1,4 @@
-"""Graph modules of recorded graphs: of a whole run, or up to the call at which the model itself raises."""
+"""Graph modules of recorded graphs, for a trace: of a whole run, or up to the call at which it raises."""
 
 from __future__ import annotations
 

@@ -11,23 +11,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fxlab.models.running.running import given_arguments
-from fxlab.values.nested import (
-    ObjectParts,
-    Path,
-    flatten_objects,
-    has_parts,
-    map_tensors,
-    name_of_part,
-    parts_inside,
-    unflatten_objects,
-)
+from fxlab.models.running.arguments import given_arguments
+from fxlab.values import nested
 from fxlab.values.tensors import refuse_fake
 
 _CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
-Size: TypeAlias = tuple[str, Path, int]
+Size: TypeAlias = tuple[str, nested.Path, int]
 """A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
 
 
@@ -58,7 +49,7 @@ class Argument:
     @property
     def is_constant(self) -> bool:
         """Whether there is neither tensor nor object inside, so that the trace holds the value fixed."""
-        return not has_parts(self.value)
+        return not nested.has_parts(self.value)
 
 
 def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
@@ -90,7 +81,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:
             arguments.append(Argument(name, value, name in kwargs, signature.parameters[name].default))
-    arguments = [replace(argument, value=flatten_objects(argument.value)) for argument in arguments]
+    arguments = [replace(argument, value=nested.flatten_objects(argument.value)) for argument in arguments]
     for argument in arguments:
         _check(argument)
     # By identity: one tensor given twice, as texts and as labels, would be one input.
@@ -101,7 +92,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     def own(argument: Argument) -> Argument:
         shared = None
 
-        def untied(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+        def untied(_: nested.Path, tensor: torch.Tensor) -> torch.Tensor:
             nonlocal shared
             refuse_fake(tensor)
             if id(tensor) in seen:
@@ -110,7 +101,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
             seen.add(id(tensor))
             return tensor.to("meta") if on_meta else tensor
 
-        return replace(argument, value=map_tensors(untied, argument.value), shared=shared)
+        return replace(argument, value=nested.map_tensors(untied, argument.value), shared=shared)
 
     return tuple(map(own, arguments))
 
@@ -134,13 +125,13 @@ def with_places(model: Any, inputs: Any) -> Any:
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[Any, Any]:
     """Return the inputs to call the model with, by name or place, given other values for its arguments."""
     return {
-        argument.name if argument.by_keyword else place: unflatten_objects(values[argument.name])
+        argument.name if argument.by_keyword else place: nested.unflatten_objects(values[argument.name])
         for place, argument in enumerate(arguments)
     }
 
 
 def mapped_tensors(
-    arguments: tuple[Argument, ...], change: Callable[[str, Path, torch.Tensor], Any]
+    arguments: tuple[Argument, ...], change: Callable[[str, nested.Path, torch.Tensor], Any]
 ) -> dict[str, Any]:
     """Return the values of arguments, by name, with a replacement of each tensor.
 
@@ -148,7 +139,7 @@ def mapped_tensors(
     """
 
     def of(argument: Argument) -> Any:
-        return map_tensors(lambda path, tensor: change(argument.name, path, tensor), argument.value)
+        return nested.map_tensors(lambda path, tensor: change(argument.name, path, tensor), argument.value)
 
     return {argument.name: of(argument) for argument in arguments}
 
@@ -156,7 +147,7 @@ def mapped_tensors(
 def name_of_size(size: Size) -> str:
     """Write a size the way Python would read it off the input."""
     name, path, dim = size
-    return f"{name_of_part(name, path)}.shape[{dim}]"
+    return f"{nested.name_of_part(name, path)}.shape[{dim}]"
 
 
 def resized(
@@ -168,7 +159,7 @@ def resized(
     text may hold the places of an image.
     """
 
-    def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    def resize(name: str, path: nested.Path, tensor: torch.Tensor) -> torch.Tensor:
         given = tensor
         for dim, old in enumerate(tensor.shape):
             new = sizes.get((name, path, dim), old)
@@ -204,10 +195,10 @@ def _check(argument: Argument) -> None:
     pending = [argument.value]
     while pending:
         value = pending.pop()
-        if isinstance(value, ObjectParts):
+        if isinstance(value, nested.ObjectParts):
             pending.extend(part for part in value.values() if not isinstance(part, type))
         elif isinstance(value, Mapping | list | tuple):
-            pending.extend(part for _, part in parts_inside(value))
+            pending.extend(part for _, part in nested.parts_inside(value))
         elif not isinstance(value, (torch.Tensor, Enum, slice, *_CONSTANT)):
             raise TypeError(
                 f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "

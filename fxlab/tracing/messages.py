@@ -1,13 +1,9 @@
-"""Messages about abandoned rungs, a specialised graph and a failure; torch's own log, silent meanwhile."""
+"""Messages of a trace: abandoned rungs, a specialised graph, the line of a failure."""
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fxlab.base.author_frames import levels_to_author
@@ -77,25 +73,3 @@ def _cause(error: Exception) -> str:
     if isinstance(error, GuardOnDataDependentSymNode):
         return "Python decides on data, or on a size that data decides on"
     return first_line(error)
-
-
-@contextmanager
-def torch_logs_silent() -> Iterator[None]:
-    """Keep torch from logging in this thread, unless ``TORCH_LOGS`` asks it to."""
-    thread = threading.get_ident()
-
-    def is_of_others(record: logging.LogRecord) -> bool:
-        return record.thread != thread
-
-    # But for what TORCH_TRACE writes: its handler goes with its first record where nobody asked for it, and
-    # until then torch makes each record, with its stack and a digest.
-    torchs = (name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "torch")
-    names = [name for name in torchs if name != "torch.__trace"]
-    loggers = [] if os.environ.get("TORCH_LOGS") else list(map(logging.getLogger, names))
-    for logger in loggers:
-        logger.addFilter(is_of_others)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_of_others)

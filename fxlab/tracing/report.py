@@ -7,9 +7,10 @@ from enum import unique
 
 from torch.fx import GraphModule
 
-from fxlab.base.author_frames import error_words, stretches
+from fxlab.base.author_frames import stretches
 from fxlab.base.first_use import pd
 from fxlab.base.reasons import Coded
+from fxlab.base.words import error_words
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Traces that end before they are complete, and are begun again with the work that is done by then."""
+"""Traces that end before they are complete, and begin again with the work done by then: screens need it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 
 from torch.fx import GraphModule
 
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.tracing.recording.graph_builder import RecordedNodes
 from fxlab.tracing.recording.run import RecordingState, TraceStrategy
 from fxlab.tracing.report import Finding

@@ -18,15 +18,16 @@ from torch.fx import GraphModule
 from fxlab.base.checks import names_in, require_bool
 from fxlab.base.garbage import only_new_garbage
 from fxlab.base.interrupts import RestoringStack, interrupts_noted
-from fxlab.base.units import listed
+from fxlab.base.torch_logs import torch_logs_silent
+from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
 from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled
-from fxlab.models.running.running import Inputs, given_inputs
+from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.state.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments, with_places
-from fxlab.tracing.messages import Step, first_line, placed_line, torch_logs_silent, warn_of_limits
+from fxlab.tracing.messages import Step, first_line, placed_line, warn_of_limits
 from fxlab.tracing.model_code.given_model import Choice, LeafModules, has_data, is_function, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_code import Part, Reason

@@ -1,4 +1,4 @@
-"""A trace to look at before it is compared with its model, which follows at once or in slices."""
+"""A trace to look at before it is compared with its model, for screens; comparing follows, also in slices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.fx import GraphModule
 
 from fxlab.base.torch_private import dispatch_modes, function_modes
 from fxlab.models.graph_modules.graph_module import changed_copy
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
+from fxlab.models.state.module_state import ModuleState
 from fxlab.models.state.settings import put_settings_back, settings_now
-from fxlab.models.state.tensor_state import ModuleState, TensorState
+from fxlab.models.state.tensor_state import TensorState
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.slices import PauseError, Slices
 from fxlab.tracing.symbolic_trace import traced_with_inputs

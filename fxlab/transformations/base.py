@@ -1,4 +1,4 @@
-"""The base classes of all transformations of a graph module."""
+"""The base classes of all transformations of a graph module: names, signatures, marks, and how they apply."""
 
 import copy
 import inspect

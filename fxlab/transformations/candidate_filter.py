@@ -1,19 +1,16 @@
-"""Limit a pass to some of its candidates.
+"""Limit a pass to some of its candidates, as sessions do that exclude one.
 
 A limit is an argument of a pass like any other, so a limited pass has its own signature, and marks, reversal
 and composition need not know about limits.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch.fx import Node
 
-from fxlab.base import units
 from fxlab.base.reasons import Reason, Refusal
-
-MOST_NAMES = 50
-"""Names that an error lists."""
+from fxlab.base.words import all_listed
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Limit:
         if unknown:
             raise ValueError(
                 f"{pass_name} has no candidate {', '.join(map(repr, unknown))} in this graph module. "
-                f"Its candidates are: {listed(known)}."
+                f"Its candidates are: {all_listed(known)}."
             )
 
 
@@ -52,11 +49,6 @@ def node_names(nodes: Iterable[Node | str]) -> frozenset[str]:
             raise TypeError(f"Expected nodes or their names, got {type(node).__name__}.")
         names.add(node.name if isinstance(node, Node) else node)
     return frozenset(names)
-
-
-def listed(names: Collection[str]) -> str:
-    """Return names as an error lists them."""
-    return units.listed(names, MOST_NAMES) or "none"
 
 
 def not_limitable(transformation: object, name: str) -> TypeError:

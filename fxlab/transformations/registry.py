@@ -1,4 +1,4 @@
-"""``fxlab.register`` and the passes on offer, found by name; other forms of a pass."""
+"""``fxlab.register`` and the passes on offer, found by name by sessions; functions taken as passes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from fxlab.front_desk.sources import (
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.hooks import compiled_calls, is_compiled, may_be_compiled
 from fxlab.models.parallel.ranks import why_not_judged
-from fxlab.models.running.running import Inputs, argument_names, given_arguments, run
+from fxlab.models.running.arguments import Inputs, argument_names, given_arguments
+from fxlab.models.running.running import run
 from fxlab.models.state.model_state import state_kept_in_call
 from fxlab.models.state.tensor_state import CALLS_A_MODULE, tensors_of
 

@@ -1,4 +1,4 @@
-"""Memory that tensors share: a write into one is read in the other."""
+"""Memory that tensors share, for records of calls and copies of inputs: one write is read in all."""
 
 import itertools
 import math

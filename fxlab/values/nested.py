@@ -1,4 +1,4 @@
-"""Tensors inside nested values: lists, tuples, mappings, and objects that are taken apart."""
+"""Tensors inside nested values: lists, tuples, mappings, objects that are taken apart; every room asks."""
 
 import copy
 import operator

@@ -1,4 +1,4 @@
-"""Values that can be pickled, and the protocols that they need."""
+"""Values that can be pickled, and the protocols they need, for pickles of graphs and the journal."""
 
 import pickle
 import sys

@@ -1,4 +1,4 @@
-"""Tensors and other parts of nested values by their paths; bits of tensors, float64 copies."""
+"""Tensors in nested values by path; bits, float64 copies and plain parts of values: every room asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Details of a node, a group or the whole model that take the model itself to know."""
+"""Details that a page asks for: of a node, a group or the model, which take the model itself to know."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.models.parallel.collectives import collectives_of, is_wait
-from fxlab.models.parallel.ranks import known_placement
+from fxlab.models.parallel.placements import known_placement
 from fxlab.operators.node_info import (
     attribute_at,
     elements_of_parameter,
@@ -25,17 +26,7 @@ from fxlab.operators.node_info import (
 )
 from fxlab.transformations.marks import marks_of
 from fxlab.validation.cost.traced_flops import TracedFlops
-from fxlab.view_model.protocol import (
-    Candidate,
-    Content,
-    Extra,
-    Field,
-    HeldTensor,
-    ModelDetails,
-    NodeArgument,
-    Rewrite,
-    Token,
-)
+from fxlab.view_model import protocol
 from fxlab.view_model.wire import clip
 
 MOST_LINKS = 100
@@ -56,7 +47,7 @@ class Describer:
         self,
         hierarchy: Hierarchy,
         explained: Mapping[str, pd.DataFrame | str],
-        rewrites_of: Callable[[fx.Node], list[Rewrite]] = lambda _: [],
+        rewrites_of: Callable[[fx.Node], list[protocol.Rewrite]] = lambda _: [],
         gone: Container[str] = (),
         flops: dict[Any, float | None] | None = None,
     ) -> None:
@@ -64,7 +55,7 @@ class Describer:
         self._gone = gone
         self._flops = TracedFlops(hierarchy.modules, flops)
 
-    def node(self, node: fx.Node) -> Extra:
+    def node(self, node: fx.Node) -> protocol.Extra:
         """Describe a node: its arguments, its tensors, and the words of passes about it."""
         return {
             "fields": _filled(
@@ -79,7 +70,7 @@ class Describer:
             "rewrites": self._rewrites_of(node),
         }
 
-    def group(self, group: Group) -> Extra:
+    def group(self, group: Group) -> protocol.Extra:
         """Describe a group: its contents, and their costs."""
         shown = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
         nodes = [node for node in shown if node.name not in self._gone]
@@ -97,7 +88,7 @@ class Describer:
         }
 
     @cached_property
-    def _exchanges(self) -> dict[fx.Node, Field]:
+    def _exchanges(self) -> dict[fx.Node, protocol.Field]:
         """The words on each collective, by the node that starts it and those that wait for it."""
         graphs = {leaf.node.graph for leaf in self._hierarchy.leaves}
         found = {}
@@ -111,14 +102,14 @@ class Describer:
         return found
 
     @cached_property
-    def _candidates(self) -> dict[str, list[Candidate]]:
+    def _candidates(self) -> dict[str, list[protocol.Candidate]]:
         """The candidates and reasons of each pass, by the names of nodes."""
-        found: dict[str, list[Candidate]] = {}
+        found: dict[str, list[protocol.Candidate]] = {}
         for signature, frame in self._explained.items():
             if not isinstance(frame, pd.DataFrame):
                 continue
             for name, matched, reason in zip(frame.index, frame["matched"], frame["reason"], strict=True):
-                row: Candidate = {
+                row: protocol.Candidate = {
                     "signature": signature,
                     "matched": bool(matched),
                     "reason": clip(str(reason), 400),
@@ -127,7 +118,7 @@ class Describer:
         return found
 
 
-def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> ModelDetails:
+def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> protocol.ModelDetails:
     """Describe the model as a whole; shown while nothing is selected."""
     graph = unfolded(gm)
     nodes = list(graph.graph.nodes)
@@ -160,18 +151,18 @@ def _flop_words(flops: TracedFlops, nodes: Sequence[fx.Node]) -> str:
     return f"at least {words}" if words and is_unknown else "unknown" if is_unknown else words
 
 
-def _field(label: str, value: str) -> Field:
+def _field(label: str, value: str) -> protocol.Field:
     return {"label": label, "value": clip(value, 1_000), "code": False}
 
 
-def _filled(*fields: Field) -> list[Field]:
+def _filled(*fields: protocol.Field) -> list[protocol.Field]:
     return [field for field in fields if field["value"]]
 
 
-def _arguments(node: fx.Node) -> list[NodeArgument]:
+def _arguments(node: fx.Node) -> list[protocol.NodeArgument]:
     """Return each argument as a label and tokens: texts, and names of nodes that can be followed."""
     named = [(str(i), value) for i, value in enumerate(node.args)] + list(node.kwargs.items())
-    described: list[NodeArgument] = []
+    described: list[protocol.NodeArgument] = []
     for label, value in named[:50]:
         tokens = list(islice(_tokens(value), MOST_TOKENS + 1))
         if len(tokens) > MOST_TOKENS:
@@ -180,7 +171,7 @@ def _arguments(node: fx.Node) -> list[NodeArgument]:
     return described
 
 
-def _tokens(value: object) -> Iterator[Token]:
+def _tokens(value: object) -> Iterator[protocol.Token]:
     if isinstance(value, fx.Node):
         yield {"node": value.name}
     elif isinstance(value, list | tuple):
@@ -208,7 +199,7 @@ def _tokens(value: object) -> Iterator[Token]:
         yield {"text": clip(text, 200)}
 
 
-def _parameters(node: fx.Node) -> list[HeldTensor]:
+def _parameters(node: fx.Node) -> list[protocol.HeldTensor]:
     root = node.graph.owning_module
     if root is None or node.op not in ("call_module", "get_attr"):
         return []
@@ -222,7 +213,7 @@ def _parameters(node: fx.Node) -> list[HeldTensor]:
     return [_parameter(name, value) for name, value in found[:50]]
 
 
-def _parameter(name: str, value: Tensor) -> HeldTensor:
+def _parameter(name: str, value: Tensor) -> protocol.HeldTensor:
     kind = "parameter" if isinstance(value, nn.Parameter) else "buffer"
     return {
         "name": clip(name, 200),
@@ -233,7 +224,7 @@ def _parameter(name: str, value: Tensor) -> HeldTensor:
     }
 
 
-def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[Content]:
+def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[protocol.Content]:
     """Count the calls of nodes, most frequent first."""
     counts = Counter(
         type(modules[str(node.target)]).__name__

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fxlab.base.units import counted
-from fxlab.models.running.running import Inputs
+from fxlab.base.words import counted
+from fxlab.models.running.arguments import Inputs
 from fxlab.session import Session
 from fxlab.values.tensors import tensor_leaves
 from fxlab.view_model.protocol import InputChoice, InputChoices

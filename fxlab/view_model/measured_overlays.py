@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from fxlab.models.state.tensor_state import ModuleState
+from fxlab.models.state.module_state import ModuleState
 from fxlab.overlays import SOURCES, Overlay, Source, Subject, source
 from fxlab.session import Session
 from fxlab.view_model.protocol import OverlayName

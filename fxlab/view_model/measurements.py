@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import fxlab.validation as validation
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted, percent, with_unit
+from fxlab.base.units import percent, with_unit
+from fxlab.base.words import counted
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.parallel.collectives import exchanges_anything
 from fxlab.view_model.protocol import Chart, Measured, Table
@@ -76,7 +77,9 @@ class Measurement:
 
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     """Return the contents of each stage and the changes of its pass."""
-    table = validation.compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
+    table = validation.compare_stages(session, in_float64=in_float64).set_axis(
+        [f"{n}. {name}" for n, name in enumerate(stage_names(session.applied))]
+    )
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
         table = table.drop(columns="note")
@@ -88,10 +91,6 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
         "Changes that each pass made to the stage below, differences from the original's outputs, and the "
         "verdict."
     )
-
-
-def _titles(session: Session) -> list[str]:
-    return [f"{number}. {name}" for number, name in enumerate(stage_names(session.applied))]
 
 
 def _node_differences(session: Session) -> Made:

@@ -1,4 +1,4 @@
-"""The values of a node as a page receives them: statistics, a histogram and a map of each tensor."""
+"""The values of a node as a page or report shows them: statistics, a histogram and a map of each tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import dtype_name
 from fxlab.view_model.protocol import Cells, NodeValue, SmallCells, TensorMap, TensorStatistics, ValuePart
 from fxlab.view_model.wire import clip, to_json

@@ -1,4 +1,4 @@
-"""The passes of a session as cards: candidates and reasons, errors."""
+"""The passes of a session as cards of a page: candidates, reasons, errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias
 
 from torch import fx
 
-from fxlab.base.author_frames import author_line, error_words, stretches
+from fxlab.base.author_frames import author_line, stretches
 from fxlab.base.first_use import pd
 from fxlab.base.reasons import Reason
-from fxlab.base.units import counted
-from fxlab.graphs.graph_diff import counted_kinds, kinds_by_name
+from fxlab.base.words import counted, error_words
+from fxlab.graphs.changes import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import CandidatePass, Transformation

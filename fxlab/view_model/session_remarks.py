@@ -1,4 +1,4 @@
-"""Remarks on a session: where its trace or compile ends, why it is specialised, which parts are unseen."""
+"""Remarks on a session above its graph: where its trace or compile ends, why it is specialised."""
 
 import linecache
 import re
@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from fxlab.session import Session
-from fxlab.tracing.dynamo.hooks import GraphBreak
+from fxlab.tracing.dynamo.graph_break import GraphBreak
 from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE, Finding, TraceReport
 from fxlab.view_model.protocol import Remark, Remarks
 from fxlab.view_model.wire import clip

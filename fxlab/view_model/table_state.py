@@ -1,4 +1,4 @@
-"""DataFrames as tables on the screen, with one line that explains them, and a chart of memory."""
+"""DataFrames as tables of a page, with one line that explains them, and a chart of memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import fxlab.validation as validation
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted, listed, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted, listed
 from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.protocol import Cell, Chart, Column, ColumnKind, Outputs, Table
 from fxlab.view_model.wire import clip, to_json

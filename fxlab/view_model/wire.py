@@ -1,4 +1,4 @@
-"""Values as the page receives them: plain JSON, nothing that a parser in a browser would trip over."""
+"""Values as a page receives them: plain JSON, nothing that a parser in a browser would trip over."""
 
 import math
 import numbers

@@ -13,7 +13,8 @@ def used() -> list[tuple[str, set[str | None]]]:
     return [
         (part.attr, {keyword.arg for keyword in node.keywords})
         for file in sorted(Path(fxlab.__file__).parent.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if "Reason." in (text := file.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         for part in (node.func, *node.args)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "Reason"

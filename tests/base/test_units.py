@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from fxlab.base.units import counted, short_count, with_unit
+from fxlab.base.units import short_count, with_unit
+from fxlab.base.words import counted
 
 
 @pytest.mark.parametrize(

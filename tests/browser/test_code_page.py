@@ -88,7 +88,9 @@ def test_two_stages_are_compared_side_by_side_and_one_below_the_other(page: Page
     expect(details_title(page)).not_to_have_text("Blocks")
 
 
-@pytest.mark.parametrize("width", [320, pytest.param(800, marks=pytest.mark.weekly), 1920])
+@pytest.mark.parametrize(
+    "width", [320, *(pytest.param(width, marks=pytest.mark.weekly) for width in (800, 1920))]
+)
 def test_at_any_width_lines_are_wrapped_and_nothing_is_cut_off(
     browser: Browser, file: Path, width: int
 ) -> None:

@@ -46,7 +46,7 @@ LOOKS = {
 }
 
 
-@pytest.fixture(params=[*SMALL, *(pytest.param(name, marks=pytest.mark.weekly) for name in MODELS)])
+@pytest.fixture(params=["BERT", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("T5", *MODELS))])
 def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Page:
     """A report of a model with the first two passes on that find something, as it opens."""
     from make_first_sight import MODELS as MAKERS

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from blocks_page import (
-    MERGED_NODES,
-    NODES,
-    box,
-    has_nodes,
-    is_on,
-    open_blocks,
-    put_back,
-)
+from blocks_page import MERGED_NODES, NODES, box, has_nodes, is_on, open_blocks, put_back
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect

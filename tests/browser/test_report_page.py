@@ -13,17 +13,7 @@ from accessibility import violations
 from drawing_models import Llama
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
-from report_page import (
-    SVG,
-    Block,
-    Blocks,
-    box,
-    checked,
-    details_title,
-    make_session,
-    opened,
-    settle,
-)
+from report_page import SVG, Block, Blocks, box, checked, details_title, make_session, opened, settle
 from torch import fx
 
 import fxlab

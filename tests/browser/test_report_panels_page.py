@@ -70,7 +70,9 @@ def test_the_address_is_a_link_to_what_is_shown(page: Page, file: Path) -> None:
     assert page.url == link
 
 
-@pytest.mark.parametrize("width", [320, pytest.param(480, marks=pytest.mark.weekly), 760])
+@pytest.mark.parametrize(
+    "width", [320, *(pytest.param(width, marks=pytest.mark.weekly) for width in (480, 760))]
+)
 def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> None:
     page = opened(browser, file)
     page.set_viewport_size({"width": width, "height": 720})

@@ -13,9 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from report_page import box, checked, details_title, make_session, opened, settle
 
 import fxlab
-from fxlab import (
-    Session,
-)
+from fxlab import Session
 
 pytestmark = pytest.mark.browser
 
@@ -162,7 +160,8 @@ def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("width", "stacked"), [(1000, False), pytest.param(700, False, marks=pytest.mark.weekly), (420, True)]
+    ("width", "stacked"),
+    [(420, True), *(pytest.param(width, False, marks=pytest.mark.weekly) for width in (1000, 700))],
 )
 def test_there_is_room_for_both_in_a_window_of_any_width(page: Page, width: int, stacked: bool) -> None:
     page.set_viewport_size({"width": width, "height": 1000})

@@ -3,8 +3,8 @@
 import pytest
 
 from fxlab.command_line.answer import CommandError
+from fxlab.command_line.chosen_passes import chosen_names
 from fxlab.command_line.model_source import given_inputs
-from fxlab.command_line.passed_session import chosen_names
 
 
 @pytest.mark.parametrize("words", ["", " ", ",", " , "])

@@ -13,7 +13,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
 from fxlab.base import heard_calls
-from fxlab.compiler.graphs import hooks as graph_hooks
+from fxlab.compiler.graphs import torch_private as graph_hooks
 
 X = torch.randn(3, 8)
 

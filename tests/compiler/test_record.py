@@ -19,7 +19,7 @@ from torch._inductor.compile_fx import compile_fx
 import fxlab
 from fxlab.base import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
-from fxlab.compiler.recording.recorder import Recording
+from fxlab.compiler.recording.steps import Recording
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.html_report.contents import verdict_words
 from fxlab.view_model.session_remarks import session_remarks

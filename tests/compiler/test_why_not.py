@@ -236,9 +236,9 @@ class _Expands(nn.Module):
 
 
 def test_without_the_hook_a_compile_is_judged_and_has_no_patterns(monkeypatch):
-    from fxlab.transformations.inductor_patterns import asking
+    from fxlab.transformations.inductor_patterns import hooks
 
-    monkeypatch.setattr(asking.MatcherRecorder, "_copy", lambda self, entry: entry)
+    monkeypatch.setattr(hooks.MatcherRecorder, "_copy", lambda self, entry: entry)
     session = fxlab.compiler.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
     assert session.why_not("tanh").empty
     assert session.verdict().agrees

@@ -12,8 +12,9 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_HEIGHT, make_boxes
-from fxlab.drawing.rendering.dot import outline, safe_svg, write_dot
+from fxlab.drawing.rendering.dot import outline, write_dot
 from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.rendering.theme import (
     CHANGED,
     CHANGED_CLUSTER,

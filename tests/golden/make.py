@@ -30,7 +30,7 @@ from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.drawing.rendering.paint import STYLES, LineStyles, module_alone, values_of, values_of_groups
-from fxlab.graphs.matching import Provenance
+from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data

@@ -20,7 +20,7 @@ from fxlab import (
     from_callable,
     from_pattern,
 )
-from fxlab.graphs.graph_diff import Changes, changes_made
+from fxlab.graphs.changes import Changes, changes_made
 
 
 class Block(nn.Module):

@@ -4,7 +4,7 @@ import torch
 from torch import fx
 
 import fxlab
-from fxlab.graphs.node_difference import reordering
+from fxlab.graphs.reordering import reordering
 
 C10D = torch.ops._c10d_functional
 GATHER, REDUCE, WAIT = C10D.all_gather_into_tensor, C10D.reduce_scatter_tensor, C10D.wait_tensor

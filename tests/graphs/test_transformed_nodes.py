@@ -5,13 +5,7 @@ import torch
 from planted import traced, transformed
 from torch import nn
 
-from fxlab import (
-    FuseBatchNorm2dInConv2d,
-    FuseBiasInLinear,
-    MergeLinears,
-    RemoveIdentities,
-    from_callable,
-)
+from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, RemoveIdentities, from_callable
 from fxlab.rewriting import transformed_nodes
 
 

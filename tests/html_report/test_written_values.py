@@ -12,7 +12,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import MergeLinears, Session
-from fxlab.html_report import report
+from fxlab.html_report import written_values
 from fxlab.html_report.report import _data
 
 
@@ -59,18 +59,18 @@ def test_the_changed_nodes_have_theirs_in_all_graphs_of_the_last_stage(session: 
 
 
 def test_what_was_left_out_is_said(session: Session, monkeypatch: Any):
-    monkeypatch.setattr(report, "MOST_NODES", 1)
-    found = report.written_values(session, [0])
+    monkeypatch.setattr(written_values, "MOST_NODES", 1)
+    found = written_values.written_values(session, [0])
     assert len(found["nodes"]) == 1
     assert "1 of the 3 nodes" in found["text"]
     session.revert()
-    assert "no pass has changed a node" in report.written_values(session, [0])["text"]
+    assert "no pass has changed a node" in written_values.written_values(session, [0])["text"]
 
 
 def test_a_model_that_does_not_run_has_no_values_and_says_why():
     broken = Session(fx.symbolic_trace(Heads()), torch.randn(3, 7), passes=[MergeLinears()])
     broken.apply("merge-linears")
-    found = report.written_values(broken, [0])
+    found = written_values.written_values(broken, [0])
     assert found["nodes"] == {}
     assert "0 of the 3 nodes" in found["text"]
     assert "does not run on these inputs" in found["text"]

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from fxlab.models.running import running
-from fxlab.models.running.running import (
-    Generators,
-    accelerators_in_use,
-    generators_kept,
-    seed_generators,
-)
+from fxlab.models.running.running import Generators, accelerators_in_use, generators_kept, seed_generators
 from fxlab.validation.cost import profile
 
 

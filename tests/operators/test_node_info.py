@@ -16,7 +16,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 import fxlab
-from fxlab.command_line.commands.report import _node_table
+from fxlab.command_line.commands.trace import _node_table
 from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.box import lines_of
 from fxlab.operators import node_info

@@ -1,6 +1,7 @@
 """A model that is looked at first: the same session, errors and warnings as at once."""
 
 import ctypes
+import functools
 import struct
 import warnings
 
@@ -104,19 +105,19 @@ def _outcome(make, model, inputs):
     return found, [(each.category, str(each.message)) for each in told]
 
 
+@functools.cache
+def _of_session(case):
+    return _outcome(Session, *CASES[case])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_first_look_ends_as_a_session_that_is_checked_at_once(case):
-    assert _outcome(_looked_at, *CASES[case]) == _outcome(Session, *CASES[case])
+    assert _outcome(_looked_at, *CASES[case]) == _of_session(case)
 
 
 def test_the_cases_are_of_all_kinds():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reports = {
-            case: found[1].rung
-            for case in CASES
-            if isinstance((found := _outcome(Session, *CASES[case])[0])[0], str)
-        }
+    outcomes = {case: _of_session(case)[0] for case in CASES}
+    reports = {case: found[1].rung for case, found in outcomes.items() if isinstance(found[0], str)}
     assert {DATA, REAL} <= {*reports.values()}
     assert CASES.keys() - reports.keys() == {"is another", "raises", "no inputs"}
 

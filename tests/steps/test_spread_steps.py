@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import fxlab
 from fxlab import TraceError
 from fxlab.drawing import build_hierarchy
-from fxlab.models.parallel.ranks import known_placement
+from fxlab.models.parallel.placements import known_placement
 from fxlab.overlays import Subject, source
 from fxlab.view_model.details import Describer
 

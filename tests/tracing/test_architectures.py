@@ -66,7 +66,7 @@ def test_right_at_other_lengths(name, batch_size, length):
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "llama", "t5"], "bert", "t5"))
 def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
     model = tiny(name)
-    traced = symbolic_trace(model, text_inputs(model, 2, 8, padding=0))
+    traced = symbolic_trace(model, text_inputs(model, 2, 8, padding=0), check=False)
     assert_agree(traced, model, text_inputs(model, 3, 9, padding=4))
 
 
@@ -138,10 +138,10 @@ def test_copies_and_pickles_keep_the_graph(name):
 @pytest.mark.parametrize("name", often(["bert", "gpt2", "t5", "resnet"], "bert", "resnet"))
 def test_training_mode_draws_the_same_random_numbers(name):
     model = tiny(name).train()
-    traced = symbolic_trace(model)
+    traced = symbolic_trace(model, check=False)
     assert traced.training
     assert_agree(traced, model, example_inputs(model))
-    again = symbolic_trace(model.eval())
+    again = symbolic_trace(model.eval(), check=False)
     assert_agree(again, model, example_inputs(model))
 
 
@@ -179,6 +179,6 @@ def test_language_model_with_loss():
         transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50)
     ).eval()
     inputs = example_inputs(model, input_names=["input_ids", "attention_mask", "labels"])
-    traced = symbolic_trace(model, inputs)
+    traced = symbolic_trace(model, inputs, check=False)
     assert_agree(traced, model, inputs)
     assert "lm_head.weight" not in dict(traced.named_parameters())  # tied, as in the model

@@ -40,7 +40,7 @@ def model():
     ],
 )
 def test_leaves_are_those_that_were_chosen(model, leaf_modules, called):
-    traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=leaf_modules)
+    traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=leaf_modules, check=False)
     assert targets(traced, "call_module") == called
     assert_agree(traced, model, (torch.randn(5, 4),))
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.tracing.messages import torch_logs_silent
+from fxlab.base.torch_logs import torch_logs_silent
 
 X = torch.randn(3, 4)
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from fxlab.models.running.running import call_arguments
+from fxlab.models.running.arguments import call_arguments
 from fxlab.values.nested import (
     Attribute,
     ObjectParts,

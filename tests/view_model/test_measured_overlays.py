@@ -5,7 +5,7 @@ import torch
 from torch import fx, nn
 
 from fxlab import MergeLinears, Session
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.overlays import Subject
 from fxlab.view_model.measured_overlays import MeasuredOverlays
 

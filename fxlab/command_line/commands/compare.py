@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fxlab.command_line.answer import Answer, ExitCode, ends_with
-from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
-from fxlab.command_line.passed_session import facts_of, inputs_for
+from fxlab.command_line.model_source import Source, device_of, given_inputs, inputs_for, loaded
+from fxlab.command_line.verdict_answer import facts_of
 
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxlab.base.author_frames import error_words
-from fxlab.base.units import counted
+from fxlab.base.words import counted, error_words
 from fxlab.command_line.answer import Answer, CommandError, ExitCode, ends_with, plain_warnings
 from fxlab.record_here import environment_for
 

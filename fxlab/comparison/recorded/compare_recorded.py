@@ -1,4 +1,4 @@
-"""Compare runs that were recorded with one another, also many with one, or with a model that is run here."""
+"""Compares recorded runs, many with one or one with a model, for ``compare`` and ``compare_runs``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.base.checks import type_error
 from fxlab.base.first_use import pd
 from fxlab.base.torch_private import OpOverload
-from fxlab.base.units import listed, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import listed
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs
 from fxlab.comparison.recorded.record_run import record
@@ -28,7 +29,6 @@ from fxlab.comparison.recorded.recorded_run import (
     WEIGHT,
     RecordedRun,
     Step,
-    Value,
     is_run_file,
     read_run,
     steps_read,
@@ -88,7 +88,7 @@ def _nodes(run: RecordedRun, graph: Graph) -> list[Node]:
             node.meta["fwd_nn_module_stack" if step.is_backward else "nn_module_stack"] = dict(stack)
         if step.line >= 0:
             node.meta["stack_trace"] = run.lines[step.line]
-        known = [_meta(value) for value in step.values]
+        known = [torch.empty(v.shape, dtype=dtype_named(v.dtype), device="meta") for v in step.values]
         if known:
             node.meta["val"] = known[0] if [v.path for v in step.values] == [()] else tuple(known)
         nodes.append(node)
@@ -136,10 +136,6 @@ def _stand_in(name: str) -> Callable[..., Any]:
 def draws(node: Node) -> bool:
     """Tell whether a node draws random numbers, so that it may be wrong although it reads nothing."""
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
-
-
-def _meta(value: Value) -> torch.Tensor:
-    return torch.empty(value.shape, dtype=dtype_named(value.dtype), device="meta")
 
 
 def _tolerances(run: RecordedRun) -> Iterator[float]:

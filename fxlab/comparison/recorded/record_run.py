@@ -1,4 +1,4 @@
-"""Record a run of a model as fingerprints in a file."""
+"""``fxlab.runs.record_run``: a run of a model as fingerprints in a file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,8 @@ from fxlab.comparison.recorded.recorded_run import RecordedRun, write_run
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.front_desk.sources import resolved
 from fxlab.models.parallel.ranks import communicates
-from fxlab.models.running.running import (
-    Inputs,
-    bound_values,
-    call_arguments,
-    generators_kept,
-    given_inputs,
-    named_arguments,
-)
+from fxlab.models.running.arguments import Inputs, bound_values, call_arguments, given_inputs, named_arguments
+from fxlab.models.running.running import generators_kept
 from fxlab.models.state.model_state import ModelState
 from fxlab.models.state.settings import NumericSettings
 from fxlab.models.state.tensor_state import TensorState

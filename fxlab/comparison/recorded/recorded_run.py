@@ -22,7 +22,7 @@ from torch.fx import Graph
 
 from fxlab.base.checks import path_text
 from fxlab.base.first_use import pd
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.html_report.page import write
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values import nested

@@ -6,14 +6,7 @@ from typing import Any
 
 import torch
 
-from fxlab.base.torch_private import (
-    FakeTensor,
-    FakeTensorMode,
-    OpOverload,
-    dispatch_modes,
-    modes_disabled,
-    private_name,
-)
+from fxlab.base import torch_private
 from fxlab.operators.operator import is_written
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import tensors_inside
@@ -24,7 +17,7 @@ def _no_reference(storage: Any) -> Any:
     raise RuntimeError("This torch has no weak references to storages, without which no run is recorded.")
 
 
-_WeakStorage: Any = private_name(
+_WeakStorage: Any = torch_private.private_name(
     "torch.multiprocessing.reductions.StorageWeakRef", "runs are not recorded", _no_reference
 )
 _UNWRITTEN = "empty", "new_empty"
@@ -35,7 +28,7 @@ _NO_VALUES = "profiler", "prim", "_dtensor"
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Compute without gradients and modes until the block ends."""
-    with modes_disabled() if dispatch_modes() else nullcontext(), torch.no_grad():
+    with torch_private.modes_disabled() if torch_private.dispatch_modes() else nullcontext(), torch.no_grad():
         yield
 
 
@@ -70,7 +63,7 @@ def fingerprint_of(tensor: torch.Tensor) -> Fingerprint | None:
 
 def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     """Yield the tensors that an operator writes."""
-    if not isinstance(func, OpOverload):
+    if not isinstance(func, torch_private.OpOverload):
         return
     for place, argument in enumerate(func._schema.arguments):
         if is_written(argument):
@@ -80,14 +73,14 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> I
 
 def is_unseen(func: Any) -> bool:
     """Tell whether an operator computes nothing, such as a note for a profiler or a second name."""
-    if not isinstance(func, OpOverload):
+    if not isinstance(func, torch_private.OpOverload):
         return False
     return func.namespace in _NO_VALUES or func._schema.name.partition("::")[2] in _ALIASES
 
 
 def has_values(func: Any) -> bool:
     """Tell whether the results of an operator have values when it returns, unlike fresh memory."""
-    if not isinstance(func, OpOverload):
+    if not isinstance(func, torch_private.OpOverload):
         return True
     name = func._schema.name.partition("::")[2]
     is_awaited = func.namespace == "_c10d_functional" and name != "wait_tensor"
@@ -104,9 +97,12 @@ def wait_for(func: Any, result: Any) -> None:
 
 def is_faked(result: Any) -> bool:
     """Tell whether a result is of fake tensors, such as those that shapes of shards are computed on."""
-    is_fake = isinstance(result, FakeTensor)
+    is_fake = isinstance(result, torch_private.FakeTensor)
     is_meta = getattr(result, "is_meta", False)
-    return is_fake or (is_meta and any(isinstance(mode, FakeTensorMode) for mode in dispatch_modes()))
+    return is_fake or (
+        is_meta
+        and any(isinstance(mode, torch_private.FakeTensorMode) for mode in torch_private.dispatch_modes())
+    )
 
 
 _NOISE = 2**15
@@ -159,7 +155,7 @@ class Rounding:
 
 def _unit_of_product(func: Any, tensor: torch.Tensor) -> float:
     """Return the rounding of a product in float32 where a setting allows a larger one."""
-    if tensor.dtype is not torch.float32 or not isinstance(func, OpOverload):
+    if tensor.dtype is not torch.float32 or not isinstance(func, torch_private.OpOverload):
         return 0.0
     name = func._schema.name.partition("::")[2]
     if name not in _PRODUCTS:

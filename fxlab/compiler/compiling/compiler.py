@@ -12,25 +12,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.base.author_frames import error_words, from_author_on, placed_words
+from fxlab.base.author_frames import from_author_on, placed_words
 from fxlab.base.interrupts import RestoringStack
-from fxlab.base.units import listed
+from fxlab.base.words import error_words, listed
 from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, generating, unfrozen
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
-from fxlab.compiler.graphs.hooks import lost_origins
-from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
-from fxlab.compiler.recording.snapshot import Made
+from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by
+from fxlab.compiler.graphs.python_function import owner_of, plain_function
+from fxlab.compiler.graphs.torch_private import lost_origins
+from fxlab.compiler.recording.recorder import Recorder
+from fxlab.compiler.recording.snapshot import NodeOrigin
+from fxlab.compiler.recording.steps import ATEN, BORDER, WHOLE, Crash
+from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.models.running.autocast import autocast_set, autocast_state
-from fxlab.models.running.running import (
-    Inputs,
-    asks_for_gradients,
-    call_arguments,
-    generators_kept,
-    given_arguments,
-    named_arguments,
-    seed_generators,
-)
+from fxlab.models.running.running import asks_for_gradients, generators_kept, seed_generators
 from fxlab.models.state.model_state import state_kept
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
@@ -184,7 +179,7 @@ class Compiler:
             has_crashed = (len(recorder.recordings) - 1, of, name) in crashed
             return not (has_crashed or (is_meant(of) and name in off))
 
-        def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
+        def may_match(of: str, name: str, anchor: str, made: Mapping[str, NodeOrigin]) -> bool:
             limit = limits.get(name) if is_meant(of) else None
             if limit is None:
                 return True

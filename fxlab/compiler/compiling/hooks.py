@@ -1,4 +1,4 @@
-"""The private hooks by which a model is compiled, with or without code, and nothing is left behind."""
+"""Private hooks by which a session's compiler compiles a model, with code or without, and restores all."""
 
 import contextlib
 import copy
@@ -16,9 +16,9 @@ from torch.fx import GraphModule
 
 from fxlab.base.heard_calls import LOCK, Call, Patches
 from fxlab.base.interrupts import RestoringStack
-from fxlab.compiler.graphs.held_modules import owner_of, plain_function
-from fxlab.compiler.graphs.hooks import modules_read
-from fxlab.compiler.hooks import listening
+from fxlab.compiler.graphs.held_modules import modules_read
+from fxlab.compiler.graphs.python_function import owner_of, plain_function
+from fxlab.compiler.recording.hooks import listening
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story
 from fxlab.models.graph_modules.generated_code import protect

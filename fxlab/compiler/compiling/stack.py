@@ -11,8 +11,8 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.hooks import values, why_no_code
-from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.recording.steps import WHOLE, Recording, Stack, Step
 from fxlab.models.graph_modules.graph_module import SharedByCopies, ensure_picklable
 from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.running.call_record import DRAWS_OTHERWISE

@@ -1,4 +1,4 @@
-"""The compiler's flat graphs, and its code, as graph modules with the model's own parameters and inputs."""
+"""The compiler's flat graphs, and its code, as graph modules with the model's weights: stages of sessions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.base.checks import describe
 from fxlab.base.torch_private import OpOverload
+from fxlab.compiler.graphs import lineage
 from fxlab.compiler.graphs.held_modules import paths_of
-from fxlab.compiler.graphs.hooks import (
+from fxlab.compiler.graphs.torch_private import (
     gradient_of,
     held_name,
     inductor_lowering,
@@ -23,19 +24,8 @@ from fxlab.compiler.graphs.hooks import (
     root_names,
     tangent_index,
 )
-from fxlab.compiler.graphs.lineage import (
-    Names,
-    Slot,
-    class_paths,
-    clean_meta,
-    fill_module_stacks,
-    random_like,
-    same_values,
-    slots_of,
-    stack_of_path,
-)
-from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.recording.steps import TORCH, WHOLE, Recording, Stack
 from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.models.running.autocast import UnderAutocast
 from fxlab.models.running.call_record import ALIASED_LATER
@@ -68,21 +58,21 @@ class Frame:
     def __init__(
         self, model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording
     ) -> None:
-        self._classes = class_paths(model)
+        self._classes = lineage.class_paths(model)
         self._roots = paths_of(recording.modules, model)
         self._model_name = self._classes[""].rpartition(".")[2]
         self._recording = recording
         whole = recording.stacks[WHOLE]
         self._captured = whole.first
-        self.names = Names()
+        self.names = lineage.Names()
         self._paths = {id(value): path for path, value in model.named_buffers()}
         self._paths |= {id(value): path for path, value in model.named_parameters()}
-        self._slots = slots_of(self._paths, inputs, ran, recording, self.names)
+        self._slots = lineage.slots_of(self._paths, inputs, ran, recording, self.names)
         self._held = self._held_slots()
         for node in self._captured.graph.nodes:
             self.name_of(self._captured, node.name)
-        self._tangents: dict[int, Slot] = {}
-        self._saved: dict[str, Slot] = {}
+        self._tangents: dict[int, lineage.Slot] = {}
+        self._saved: dict[str, lineage.Slot] = {}
         self._gradients: list[int] = []
         """Of which placeholders of Dynamo's graph there are gradients."""
         self._by_order: dict[Any, int] = {}
@@ -93,7 +83,7 @@ class Frame:
         if aten is not None:
             self._join(aten)
 
-    def inputs(self, kind: str) -> list[Slot]:
+    def inputs(self, kind: str) -> list[lineage.Slot]:
         """Return the inputs of all stages of a stack."""
         own = [slot for slot in self._slots if slot.path is None]
         tangents = list(self._tangents.values())
@@ -151,7 +141,7 @@ class Frame:
             if not node.users:
                 graph.erase_node(node)
         captured = {node.name for node in self._captured.graph.nodes}
-        fill_module_stacks(
+        lineage.fill_module_stacks(
             copy
             for node, copy in copies.items()
             if not (node.name in captured if snapshot.dialect == TORCH else root_names(node))
@@ -185,7 +175,7 @@ class Frame:
         return self.module(Snapshot(GraphModule(nn.Module(), graph), TORCH, {}), WHOLE)
 
     def _copied_placeholders(
-        self, graph: Graph, snapshot: Snapshot, kind: str, slots: Mapping[Node, Slot | None]
+        self, graph: Graph, snapshot: Snapshot, kind: str, slots: Mapping[Node, lineage.Slot | None]
     ) -> dict[Node, Node]:
         """Write inputs and the model's tensors into a graph; return the node of each placeholder."""
         # A stage takes all inputs, even those that the compiler's graph no longer has.
@@ -208,11 +198,11 @@ class Frame:
 
     def _meta_of(self, node: Node, path: str | None) -> dict[str, Any]:
         """Return the ``meta`` of a node in stages; of a value at a path of the model it names the module."""
-        meta = clean_meta(node, self._classes, self._roots)
-        stack = {} if path is None else stack_of_path(path.rpartition(".")[0], self._classes)
+        meta = lineage.clean_meta(node, self._classes, self._roots)
+        stack = {} if path is None else lineage.stack_of_path(path.rpartition(".")[0], self._classes)
         return {**meta, "nn_module_stack": stack} if stack else meta
 
-    def _held_slots(self) -> dict[str, Slot]:
+    def _held_slots(self) -> dict[str, lineage.Slot]:
         """Return the tensors that Dynamo has put into its graph itself, such as weights to be frozen."""
         slots = {}
         for node in self._captured.graph.find_nodes(op="get_attr"):
@@ -221,7 +211,7 @@ class Frame:
                 continue
             path = self._paths.get(id(value), f"constants.{node.name}")
             name = self.names.give(TORCH, node.name, re.sub(r"\W+", "_", path).strip("_") or node.name)
-            slots[str(node.target)] = Slot(name, path, value)
+            slots[str(node.target)] = lineage.Slot(name, path, value)
         return slots
 
     def _return(
@@ -262,7 +252,9 @@ class Frame:
                 values = [values[places.index(place)] for place in wanted_places]
         graph.output(tuple(values))
 
-    def _with_gradients(self, slots: Mapping[Node, Slot | None], copies: dict[Node, Node]) -> dict[str, Node]:
+    def _with_gradients(
+        self, slots: Mapping[Node, lineage.Slot | None], copies: dict[Node, Node]
+    ) -> dict[str, Node]:
         """Make values that have gradients leaves, also where they run in another dtype."""
         wanted = {self._slots[place].name for place in self._gradients}
         leaves = {}
@@ -275,7 +267,7 @@ class Frame:
                 leaves[known.name] = copies[node] = leaf
         return leaves
 
-    def _slot(self, node: Node, snapshot: Snapshot) -> Slot | None:
+    def _slot(self, node: Node, snapshot: Snapshot) -> lineage.Slot | None:
         """Return the value that a placeholder stands for; ``None`` if that is not known."""
         placeholders = snapshot.graph.find_nodes(op="placeholder")
         if snapshot.dialect == TORCH:
@@ -300,7 +292,7 @@ class Frame:
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and note the gradients."""
-        for name, known in same_values(self._captured.graph, aten.graph).items():
+        for name, known in lineage.same_values(self._captured.graph, aten.graph).items():
             self.names.share(aten.dialect, name, self.name_of(self._captured, known))
         generator = torch.Generator().manual_seed(0)
         held = {slot.path: slot.name for slot in self._held.values()}
@@ -319,8 +311,8 @@ class Frame:
             place = tangent_index(node.meta.get("desc"))
             if place is not None:
                 # The compile knows only the shapes of tangents: any numbers will show a difference.
-                value = random_like(node.meta["val"], generator)
-                self._tangents[place] = Slot(self.name_of(aten, node.name), None, value)
+                value = lineage.random_like(node.meta["val"], generator)
+                self._tangents[place] = lineage.Slot(self.name_of(aten, node.name), None, value)
         output = aten.graph.output_node()
         descriptors = output.meta.get("desc")
         if isinstance(descriptors, list | tuple):
@@ -346,7 +338,7 @@ class Frame:
         for node in backward.graph.find_nodes(op="placeholder"):
             if node.name in places and self._input_place(node.meta.get("desc")) is None:
                 value = results[places[node.name]]
-                self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
+                self._saved[node.name] = lineage.Slot(self.name_of(backward, node.name), None, value)
 
 
 def _in_autocast_around(snapshot: Snapshot) -> set[Node]:

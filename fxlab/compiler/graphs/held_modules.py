@@ -1,16 +1,20 @@
-"""The modules that a compiled function reads, as one module with their names, for sessions and records."""
+"""The modules that a compiled function or a graph of Dynamo reads, by name, for its session or record."""
 
+import ast
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
-from fxlab.base.checks import type_error
 from fxlab.base.heard_calls import held_by_closure
+from fxlab.compiler.graphs.python_function import owner_of, plain_function
 from fxlab.compiler.story.story import function_name
 from fxlab.models.graph_modules.parts import variants
+from fxlab.tracing.dynamo.torch_private import origin_of
+from fxlab.values.containers import namespace_of
 
 _NAME = re.compile(r"\w+")
 
@@ -61,21 +65,6 @@ def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> d
     return {expression: module for one in values for expression, module in _modules_in(*one)}
 
 
-def plain_function(function: Callable[..., Any]) -> types.FunctionType:
-    """Return the Python function that an object calls; ``TypeError`` if it is not written in Python."""
-    known: Any = getattr(function, "__func__", function)
-    if not isinstance(known, types.FunctionType):
-        known = vars(type(known)).get("__call__")
-    if not isinstance(known, types.FunctionType):
-        raise type_error("model", "a module or a function of Python", function)
-    return known
-
-
-def owner_of(function: Callable[..., Any]) -> Any:
-    """Return the object whose method a callable is, or that is called; ``None`` for a function."""
-    return getattr(function, "__self__", None if plain_function(function) is function else function)
-
-
 def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
     held: Iterable[tuple[str, Any]] = ()
     if isinstance(value, nn.Module):
@@ -86,3 +75,35 @@ def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
     elif not isinstance(value, type | types.ModuleType):
         held = ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
     yield from ((f"{expression}{step}", item) for step, item in held if isinstance(item, nn.Module))
+
+
+_INSIDE = re.compile(r"\._(?:modules|parameters|buffers)\[")
+
+
+def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]:
+    """Return the outermost modules whose tensors a graph of Dynamo reads, by the function's expressions."""
+    scope = {"L": getattr(output, "local_scope", None), "G": getattr(output, "global_scope", None)}
+    found = {}
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        origin = origin_of(node)
+        if origin is None or not (inside := _INSIDE.search(origin.text)):
+            continue
+        expression = origin.text[: inside.start()]
+        module = _value_of(ast.parse(expression, mode="eval").body, scope)
+        if isinstance(module, nn.Module):
+            found[expression] = module
+    return found
+
+
+def _value_of(tree: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of Dynamo; ``None`` if that would run foreign code."""
+    if isinstance(tree, ast.Name):
+        return scope.get(tree.id)
+    if isinstance(tree, ast.Attribute):
+        return namespace_of(_value_of(tree.value, scope)).get(tree.attr)
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Constant):
+        return None
+    held, key = _value_of(tree.value, scope), tree.slice.value
+    if type(held) in (list, tuple):
+        held = dict(enumerate(held))
+    return held.get(key) if isinstance(held, dict) else None

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.compiler.graphs.hooks import root_names
-from fxlab.compiler.recording.recorder import WHOLE, Recording
-from fxlab.compiler.recording.snapshot import Made
+from fxlab.compiler.graphs.torch_private import root_names
+from fxlab.compiler.recording.snapshot import NodeOrigin
+from fxlab.compiler.recording.steps import WHOLE, Recording
 from fxlab.operators.node_info import is_backward
 from fxlab.values.nested import flatten_objects, tensors_inside
 from fxlab.values.tensors import known_number
@@ -90,7 +90,7 @@ class Names:
         self._taken = Graph()
         self._known: dict[tuple[Any, ...], str] = {}
 
-    def of(self, dialect: str, name: str, made: Mapping[str, Made]) -> str:
+    def of(self, dialect: str, name: str, made: Mapping[str, NodeOrigin]) -> str:
         """Return the name of a node, independent of the order in which matches are found."""
         key: tuple[Any, ...] = (dialect, name)
         if name in made:

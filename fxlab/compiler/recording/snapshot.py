@@ -1,4 +1,4 @@
-"""A graph at one moment of a compile, and the parts of a joint graph as one again."""
+"""A graph at one moment of a compile, as a copy that can run, and the passes that made its nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.graph_modules.input_order import after_inputs
-from fxlab.models.graph_modules.parts import graph_module_of
-from fxlab.operators.node_info import attribute_at, outputs_of
+from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import version_of
 
 
-class State:
+class GraphState:
     """The state of a graph at a moment, by reference: its nodes, whose order does not count.
 
     Arguments of a node are never changed in place, so the same objects are the same arguments.
@@ -28,7 +27,7 @@ class State:
         }
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, State) or self._held != other._held:
+        if not isinstance(other, GraphState) or self._held != other._held:
             return False
         pairs = zip(self._nodes, other._nodes, strict=False)
         is_same = len(self._nodes) == len(other._nodes) and all(
@@ -50,7 +49,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Made:
+class NodeOrigin:
     """The origin of a node that a pass has made: the nodes it replaces, and its number there."""
 
     pass_: str
@@ -63,9 +62,9 @@ class Made:
 class Snapshot:
     """A copy of a graph that can run, in the dialect ``torch`` of Dynamo or ``aten`` of AOTAutograd."""
 
-    def __init__(self, graph_module: GraphModule, dialect: str, made: Mapping[str, Made]) -> None:
+    def __init__(self, graph_module: GraphModule, dialect: str, made: Mapping[str, NodeOrigin]) -> None:
         self.dialect, self.made = dialect, made
-        self.state = State(graph_module)
+        self.state = GraphState(graph_module)
         self.graph = Graph()
         copies: dict[Node, Node] = {}
         # A pass may leave nodes in an order that does not run until a later one sorts them.
@@ -82,60 +81,3 @@ class Snapshot:
 
 def _version(value: Any) -> Any:
     return (id(value), version_of(value)) if isinstance(value, torch.Tensor) else id(value)
-
-
-_FORWARD, _BACKWARD = "_of_forward", "_of_backward"
-
-
-def joined(joint: Snapshot, forward: Snapshot, backward: Snapshot) -> Snapshot | None:
-    """Return a graph that runs a forward graph and, on its saved values, the backward graph, or ``None``."""
-    graph = Graph()
-    inputs: dict[str, Node] = {}
-    for node in joint.graph.find_nodes(op="placeholder"):
-        inputs[node.name] = graph.node_copy(node)
-    saved, gradients = (outputs_of(one.graph) for one in (forward, backward))
-    known = {node.name: _call(node) for node in joint.graph.nodes}
-    copies = _copied(graph, forward.graph, inputs, known, _FORWARD)
-    if copies is None:
-        return None
-    read = {node.name: copies[node] for node in saved if isinstance(node, Node)}
-    later = _copied(graph, backward.graph, {**inputs, **read}, known, _BACKWARD)
-    outputs = len(outputs_of(joint.graph)) - len(gradients)
-    if later is None or not 0 <= outputs <= len(saved):
-        return None
-    values = [_of(value, copies) for value in saved[:outputs]] + [_of(value, later) for value in gradients]
-    graph.output(tuple(values)).meta.update(joint.graph.output_node().meta)
-    held = {**backward.held, **forward.held}
-    return Snapshot(graph_module_of(held, graph, "Joined"), joint.dialect, {**forward.made, **backward.made})
-
-
-def _copied(
-    graph: Graph, part: Graph, given: dict[str, Node], known: dict[str, tuple[Any, ...]], suffix: str
-) -> dict[Node, Node] | None:
-    """Copy the nodes of a part into a graph; each that is not the call of its name before gets a suffix.
-
-    A value may be computed in both parts, and the compiler numbers nodes again.
-    """
-    taken = {node.name for node in graph.nodes}
-    copies: dict[Node, Node] = {}
-    for node in part.nodes:
-        if node.op == "placeholder":
-            if node.name not in given:
-                return None
-            copies[node] = given[node.name]
-        elif node.op != "output":
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-            copies[node]._rename(f"{node.name}{suffix}")
-            if suffix == _BACKWARD:  # values of the forward graph may be computed again here
-                copies[node].meta["autograd_backward"] = True
-            if node.name not in taken and _call(copies[node]) == known.get(node.name):
-                copies[node].name = node.name
-    return copies
-
-
-def _call(node: Node) -> tuple[Any, ...]:
-    return node.op, node.target, str(node.args), str(node.kwargs)
-
-
-def _of(value: Any, copies: dict[Node, Node]) -> Any:
-    return copies[value] if isinstance(value, Node) else value

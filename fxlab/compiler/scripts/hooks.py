@@ -1,4 +1,4 @@
-"""The private hooks of Dynamo by which the compiles of an unchanged script are heard; all in this file."""
+"""Private hooks of Dynamo by which ``record_compile`` hears the compiles of an unchanged script."""
 
 import functools
 import threading
@@ -12,9 +12,9 @@ from torch.fx import GraphModule
 
 from fxlab.base.heard_calls import Call, Patches
 from fxlab.base.interrupts import RestoringStack
-from fxlab.compiler.graphs.held_modules import holder_of
-from fxlab.compiler.graphs.hooks import modules_read, values_of
-from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
+from fxlab.compiler.graphs.held_modules import holder_of, modules_read
+from fxlab.compiler.graphs.torch_private import values_of
+from fxlab.compiler.recording.hooks import SCRIPT_IS_HEARD, listening
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.hooks import hear_story
 from fxlab.compiler.story.story import Story

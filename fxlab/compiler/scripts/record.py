@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import nn
 
-from fxlab.base.author_frames import error_words
 from fxlab.base.first_use import pd
+from fxlab.base.words import error_words
 from fxlab.compiler.compile_session import CompileSession, linked
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recording
+from fxlab.compiler.recording.recorder import Recorder
+from fxlab.compiler.recording.steps import WHOLE, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.story import Story, story_table
@@ -257,3 +259,25 @@ def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     tensors = sum(isinstance(value, torch.Tensor) and id(value) not in held for value in recording.values)
     known = (given, ran) if len(places) == tensors else ({}, {})
     return Frame(model, *known, recording)
+
+
+class Guarded:
+    """Forwards calls to a listener. After its first exception, records a remark and returns ``answers``."""
+
+    def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:
+        self._listener, self._remarks, self._answers = listener, remarks, answers
+        self._has_raised = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return functools.partial(self._call, getattr(self._listener, name), self._answers.get(name))
+
+    def _call(self, method: Callable[..., Any], answer: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._has_raised:
+            return answer
+        try:
+            result = method(*args, **kwargs)
+        except Exception as error:
+            self._has_raised = True
+            self._remarks.append(f"Nothing was recorded any more when this was raised: {error_words(error)}")
+            return answer
+        return functools.partial(self._call, result, None) if callable(result) else result

@@ -1,4 +1,4 @@
-"""Takes each graph of Dynamo in an unchanged script for a recording."""
+"""Takes each graph of Dynamo in an unchanged script for a recording, as the hooks report it."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -7,8 +7,9 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
-from fxlab.tracing.dynamo.hooks import origin_of
+from fxlab.compiler.recording.recorder import PHASES, Recorder
+from fxlab.compiler.recording.steps import Recording
+from fxlab.tracing.dynamo.torch_private import origin_of
 
 
 class ScriptRecorder(Recorder):

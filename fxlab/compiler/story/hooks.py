@@ -1,4 +1,4 @@
-"""The private hooks of Dynamo by which the story of a function is heard; all in this file."""
+"""Private hooks of Dynamo that report compiles, recompiles, graph breaks and skips to the story."""
 
 import os
 import re

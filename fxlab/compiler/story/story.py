@@ -1,4 +1,4 @@
-"""The events of compiled functions, in their order, as a table."""
+"""The events of compiled functions, in their order, as a table: hooks note them, sessions show them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fxlab.base.author_frames import is_author_code
 from fxlab.base.first_use import pd
-from fxlab.tracing.dynamo.hooks import GraphBreak
+from fxlab.tracing.dynamo.graph_break import GraphBreak
 
 COMPILE, RECOMPILE = "compile", "recompile"
 BREAK, SKIP, LIMIT, ERROR = "break", "skip", "limit", "error"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import operator
 import os
 import re
@@ -18,13 +17,15 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.base.author_frames import error_words
 from fxlab.base.checks import file_to_write, require_bool
+from fxlab.base.torch_logs import torch_logs_silent
+from fxlab.base.words import error_words
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.graph_modules.parts import Requirement
-from fxlab.models.running.running import Inputs, gradients_for, placeholder_values, run
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import gradients_for, run
 from fxlab.operators import describes
 from fxlab.operators.node_info import dtype_name
 from fxlab.tracing.exported.saved_program import load_program
@@ -200,7 +201,8 @@ def exported(graph: TensorGraph, *, dynamic: bool) -> ExportedProgram:
             inputs = tuple(_told_apart(graph.inputs))
             program = torch.export.export(graph.module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch's exporter comes to
-        raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+        first = error_words(error).partition("\n")[0][:300]
+        raise ExportError(f"torch.export refuses it: {first}") from error
     _check_code(program)
     return program
 
@@ -225,24 +227,13 @@ def _told_apart(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         seen.add(id(tensor))
 
 
-def _first_line(error: Exception) -> str:
-    return error_words(error).partition("\n")[0][:300]
-
-
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep exporters from printing errors that are raised anyway, or notes that concern torch alone."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    stdout = contextlib.redirect_stdout(io.StringIO())
+    with torch_logs_silent(*_LOGGERS), warnings.catch_warnings(), stdout:
+        warnings.simplefilter("ignore")
+        yield
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Two graphs as one: added, removed and changed nodes stand where they belong."""
+"""Two graphs as one, for pages: added, removed and changed nodes stand where they belong."""
 
 from torch import fx
 

@@ -1,4 +1,4 @@
-"""The columns of a training step: forward down, backward up next to it, the optimizer behind."""
+"""The columns of a training step in a hierarchy: forward down, backward up next to it, the update behind."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""A graph as a tree of module calls: the map that views are cut from."""
+"""A graph as a tree of module calls, from which the views of pictures and pages are cut."""
 
 from __future__ import annotations
 
@@ -14,20 +14,9 @@ import numpy as np
 from torch import fx, nn
 
 from fxlab.base.garbage import without_collecting
+from fxlab.drawing.hierarchy import folding
 from fxlab.drawing.hierarchy.auxiliary_nodes import AuxiliaryNodes
 from fxlab.drawing.hierarchy.columns import BACK, FORWARD, UPDATE, columns_of, fold_loose
-from fxlab.drawing.hierarchy.folding import (
-    Draft,
-    GroupKind,
-    Integers,
-    Marks,
-    fold_bookkeeping,
-    fold_equal_nodes,
-    fold_lists_of_blocks,
-    fold_repeats,
-    hoist_single_nodes,
-    segment_long_lists,
-)
 from fxlab.drawing.hierarchy.placement import BACKWARD, CALLS, RECOMPUTED, Placement
 from fxlab.operators.node_info import elements_of_parameter, parameters_of, short_name
 
@@ -78,7 +67,7 @@ class Group:
     ``encoder.layer.[0-11]`` is a run of repeats."""
     label: str
     """The short name: ``attention``, ``layer.0``, ``layer 0-11``."""
-    kind: GroupKind
+    kind: folding.GroupKind
     class_name: str
     children: tuple[Group | Leaf, ...] = field(repr=False)
     start: int
@@ -114,10 +103,10 @@ class Hierarchy:
     """All leaves by position."""
     modules: dict[str, nn.Module] = field(repr=False)
     """The modules of the graph by path."""
-    edge_sources: Integers = field(repr=False)
-    edge_targets: Integers = field(repr=False)
+    edge_sources: folding.Integers = field(repr=False)
+    edge_targets: folding.Integers = field(repr=False)
     """Positions of the leaves that each edge joins."""
-    asides: Integers = field(repr=False)
+    asides: folding.Integers = field(repr=False)
     """Which edges carry no data, but sizes, or values to check."""
     names: tuple[str, ...] = field(repr=False)
     """The names of all nodes in the order of the leaves."""
@@ -149,7 +138,7 @@ class Hierarchy:
         return {name: leaf.start for leaf in self.leaves for name in leaf.names}
 
     @cached_property
-    def told(self) -> Integers:
+    def told(self) -> folding.Integers:
         """Edges that are words on a box, by their places."""
         if not self.returned:
             return np.array([], dtype=np.int64)
@@ -232,7 +221,7 @@ class Hierarchy:
         return chain[::-1]
 
 
-def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyType({})) -> Hierarchy:
+def build_hierarchy(graph_module: fx.GraphModule, marks: folding.Marks = MappingProxyType({})) -> Hierarchy:
     """Arrange the nodes of a graph by the module calls that made them.
 
     Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
@@ -244,13 +233,13 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         placement = Placement(graph_module)
         root, folded = _plant(graph_module.graph, placement)
         # First, as later steps count and compare the children of groups.
-        hoist_single_nodes(root)
+        folding.hoist_single_nodes(root)
         found = AuxiliaryNodes(graph_module, placement.modules)
-        fold_bookkeeping(root, found)
-        wiring = fold_repeats(root, placement.modules, marks)
-        fold_equal_nodes(root, placement.modules)
-        fold_lists_of_blocks(root)
-        segment_long_lists(root)
+        folding.fold_bookkeeping(root, found)
+        wiring = folding.fold_repeats(root, placement.modules, marks)
+        folding.fold_equal_nodes(root, placement.modules)
+        folding.fold_lists_of_blocks(root)
+        folding.segment_long_lists(root)
         columns = fold_loose(root, columns_of(root, placement.backward))
         freezer = _Freezer(folded, placement.modules, found.kinds)
         frozen, _ = freezer.group(root)
@@ -276,13 +265,13 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         )
 
 
-def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
+def _plant(graph: fx.Graph, placement: Placement) -> tuple[folding.Draft, dict[fx.Node, list[fx.Node]]]:
     """Build the raw tree; also return which ``get_attr`` nodes are drawn with which reader."""
-    root = Draft(path="", kind="root", class_name="")
+    root = folding.Draft(path="", kind="root", class_name="")
     taken: dict[str, int] = {"": 1}
-    drafts: dict[tuple[str, ...], Draft] = {(): root}
+    drafts: dict[tuple[str, ...], folding.Draft] = {(): root}
     folded: dict[fx.Node, list[fx.Node]] = {}
-    by_chain: dict[int, Draft] = {}
+    by_chain: dict[int, folding.Draft] = {}
     # A parameter that nothing reads is drawn with some node of its module.
     held = [node for node in graph.nodes if node.op == "get_attr" or node in placement.weights]
     unread = any(not node.users for node in held)
@@ -305,7 +294,7 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
                     # A module that is called twice has two groups, each with a path of its own.
                     number = taken[call.path] = taken.get(call.path, 0) + 1
                     path = call.path if number == 1 else f"{call.path}~{number}"
-                    drafts[key] = Draft(path, "module", call.class_name, call.label)
+                    drafts[key] = folding.Draft(path, "module", call.class_name, call.label)
                     draft.children.append(drafts[key])
                 draft = drafts[key]
             by_chain[id(chain)] = draft
@@ -351,13 +340,13 @@ class _Freezer:
         self.names: list[str] = []
         self.name_starts = [0]
 
-    def group(self, draft: Draft) -> tuple[Group, dict[int, int]]:
+    def group(self, draft: folding.Draft) -> tuple[Group, dict[int, int]]:
         """Return a group, and the elements of each parameter that its nodes use."""
         start = len(self.leaves)
         children: list[Group | Leaf] = []
         sizes: dict[int, int] = {}
         for child in draft.children:
-            if isinstance(child, Draft):
+            if isinstance(child, folding.Draft):
                 group, inner = self.group(child)
                 children.append(group)
                 sizes |= inner
@@ -383,7 +372,7 @@ class _Freezer:
         )
         return group, sizes
 
-    def _leaf(self, node: fx.Node, draft: Draft, attributes: list[fx.Node]) -> Leaf:
+    def _leaf(self, node: fx.Node, draft: folding.Draft, attributes: list[fx.Node]) -> Leaf:
         owner = draft.owners.get(node)
         leaf = Leaf(
             node.name,

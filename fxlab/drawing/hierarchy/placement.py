@@ -1,4 +1,4 @@
-"""The module call that each node of a graph belongs to."""
+"""The module call that each node of a graph belongs to, by which a hierarchy is built."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,19 +9,7 @@ from torch import fx, nn
 
 from fxlab.graphs.unfolded import PLACE, BodyPlace
 from fxlab.models.graph_modules.parts import is_container
-from fxlab.operators import computes
-from fxlab.operators.node_info import (
-    bare_class_name,
-    is_backward,
-    module_stack,
-    modules_around,
-    modules_by_path,
-    returned_nodes,
-    shape_and_dtype,
-    short_name,
-    stack_entry,
-    state_path,
-)
+from fxlab.operators import computes, node_info
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
@@ -52,7 +40,7 @@ class Placement:
     """Finds the chain of module calls around every node of a graph, in time linear in the graph."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
-        self.modules: dict[str, nn.Module] = modules_by_path(graph_module)
+        self.modules: dict[str, nn.Module] = node_info.modules_by_path(graph_module)
         self._from_stack: dict[tuple[Any, ...], Chain] = {}
         self._calls: dict[tuple[str, str], ModuleCall | None] = {}
         """Key and path of an entry of a stack -> the call that it stands for."""
@@ -62,10 +50,12 @@ class Placement:
         self._of_state: set[str] = set()
         self.backward = backward_nodes(graph_module.graph)
         """The nodes of the backward pass of a step."""
-        is_noted = is_backward(next(iter(self.backward))) if self.backward else True
+        is_noted = node_info.is_backward(next(iter(self.backward))) if self.backward else True
         self._unnoted: frozenset[fx.Node] = frozenset() if is_noted else self.backward
         self.weights: frozenset[fx.Node] = frozenset(
-            node for node in graph_module.graph.find_nodes(op="placeholder") if state_path(node) is not None
+            node
+            for node in graph_module.graph.find_nodes(op="placeholder")
+            if node_info.state_path(node) is not None
         ) or weights_by_gradient(graph_module.graph, self._unnoted)
         """Inputs that belong to the module that reads them."""
         self.chains: dict[fx.Node, Chain] = _in_bodies(self._place(graph_module.graph))
@@ -85,8 +75,8 @@ class Placement:
             else:
                 unplaced.append((node, chain))
         for node, chain in unplaced:
-            if (path := state_path(node)) is not None:
-                self._of_state.update(modules_around(path))
+            if (path := node_info.state_path(node)) is not None:
+                self._of_state.update(node_info.modules_around(path))
                 parameters[node] = self._path_chain(path.rpartition(".")[0])
             elif node.op in ("placeholder", "output"):
                 known[node] = ()
@@ -165,7 +155,7 @@ class Placement:
         return {node: settled[node] for node in graph.nodes}
 
     def _stack_chain(self, node: fx.Node) -> Chain | None:
-        stack = module_stack(node)
+        stack = node_info.module_stack(node)
         if not stack:
             return None
         key = tuple(stack)
@@ -179,12 +169,12 @@ class Placement:
 
     def _call(self, key: str, value: Any) -> ModuleCall | None:
         """Return the call that an entry of a stack of module calls stands for, which the root has not."""
-        path, owner = stack_entry(key, value)
+        path, owner = node_info.stack_entry(key, value)
         entry = key, path
         if entry not in self._calls:
             number = _CALL_NUMBER.search(key)
             end = number[0] if number and not path.endswith(number[0]) else ""
-            self._calls[entry] = ModuleCall(path + end, bare_class_name(owner)) if path else None
+            self._calls[entry] = ModuleCall(path + end, node_info.bare_class_name(owner)) if path else None
         return self._calls[entry]
 
     def _path_chain(self, path: str) -> Chain:
@@ -209,7 +199,7 @@ def _of_backward(chain: Chain, recomputed: str) -> Chain:
     place = paths.index(recomputed) if recomputed in paths else len(chain)
     backward = chain[: place + 1] if recomputed else chain
     return tuple(
-        ModuleCall(call.path + end, call.class_name, short_name(call.path) + end)
+        ModuleCall(call.path + end, call.class_name, node_info.short_name(call.path) + end)
         for calls, end in ((backward, BACKWARD), (chain[place:], RECOMPUTED))
         for call in calls
     )
@@ -265,9 +255,9 @@ def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
     Autograd begins with a gradient of one, of the shape of a returned loss; every later node is backward.
     """
     nodes = list(graph.nodes)
-    if noted := frozenset(filter(is_backward, nodes)):
+    if noted := frozenset(filter(node_info.is_backward, nodes)):
         return noted
-    losses = [node for node in returned_nodes(graph) if _is_number(node)]
+    losses = [node for node in node_info.returned_nodes(graph) if _is_number(node)]
     seeds = {user for loss in losses for user in loss.users if computes(user) in _SEEDS}
     if not seeds:
         return frozenset()
@@ -276,12 +266,14 @@ def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
 
 def weights_by_gradient(graph: fx.Graph, backward: frozenset[fx.Node]) -> frozenset[fx.Node]:
     """Return the inputs whose gradients a flat step returns, in order; empty if shapes are ambiguous."""
-    gradients = [node for node in returned_nodes(graph) if node in backward]
+    gradients = [node for node in node_info.returned_nodes(graph) if node in backward]
     inputs = iter(graph.find_nodes(op="placeholder"))
     found = []
     for gradient in gradients:
-        shape, _ = shape_and_dtype(gradient)
-        fitting = (node for node in inputs if shape is not None and shape_and_dtype(node)[0] == shape)
+        shape, _ = node_info.shape_and_dtype(gradient)
+        fitting = (
+            node for node in inputs if shape is not None and node_info.shape_and_dtype(node)[0] == shape
+        )
         match = next(fitting, None)
         if match is None:
             return frozenset()
@@ -311,6 +303,6 @@ def between(
 
 
 def _is_number(node: fx.Node) -> bool:
-    shape, _ = shape_and_dtype(node)  # to ask a size that depends on data for its value would raise
+    shape, _ = node_info.shape_and_dtype(node)  # to ask a size that depends on data for its value would raise
     is_call = node.op in ("call_function", "call_method")
     return is_call and shape is not None and all(size == 1 for size in shape)

@@ -1,4 +1,4 @@
-"""Visible boxes with their words, sizes and marks: the input of pictures and reports."""
+"""Visible boxes with their words, sizes and marks, for pictures and for the data of pages."""
 
 import builtins
 import operator
@@ -12,7 +12,8 @@ from typing import Any, Literal
 from torch import fx, nn
 
 from fxlab.base.torch_private import OpOverload
-from fxlab.base.units import counted, short_count
+from fxlab.base.units import short_count
+from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.auxiliary_nodes import GUARDS, MASK, ORDER, RESULTS, SIZES
 from fxlab.drawing.hierarchy.changes import CHANGES
 from fxlab.drawing.hierarchy.folding import NUMBERED

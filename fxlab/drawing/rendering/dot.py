@@ -1,42 +1,32 @@
-"""A view in the DOT language, as an outline to be laid out, and as an SVG that may be put into any page.
+"""A view in the DOT language: with words for a picture, whose SVG it returns, or as an outline for a page.
 
 An outline has sizes and edges without words or colours, which takes Graphviz half the time. Boxes lie in
-the same places with words, since cells have fixed sizes. Only known elements of Graphviz's SVG stay.
+the same places with words, since cells have fixed sizes.
 
 Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``,
 ``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
 (``fx-changed``, ``fx-mark-0``), ``cluster-title``, and ``edge``. Any rule overrides the colours.
 """
 
-import re
-import xml.etree.ElementTree as ET
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from fxlab.base.units import with_unit
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.drawing.rendering import theme
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
 from fxlab.drawing.rendering.labels import box_label, cluster_label, column_label, legend_label, room_label
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import ALIKE, STYLES, Legend, LineStyles, Painting, paint, values_text
-from fxlab.drawing.rendering.theme import (
-    EDGE,
-    FONT,
-    INK,
-    LANE,
-    SOFT_INK,
-    Colours,
-    box_colours,
-    cluster_colours,
-    has_known_width,
-    painted_colours,
-    printable,
-    text_width,
-)
+from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.overlays.overlay import Overlay
+
+if TYPE_CHECKING:
+    from fxlab.overlays.overlay import Overlay
 
 POINTS = 72.0
 
@@ -134,11 +124,11 @@ def _listed(attributes: Mapping[str, str]) -> str:
 
 
 def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
-    font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
+    font = {"fontname": theme.FONT, "fontsize": str(LINE_SIZE), "fontcolor": theme.SOFT_INK}
     yield "digraph fxlab {"
     yield f"graph [{_listed({'bgcolor': 'transparent', **font, **arrangement.layout})}]"
     yield f"node [{_listed({'style': 'rounded,filled', **font, **_BOXES})}]"
-    yield f"edge [{_listed({'color': EDGE, **font, **_LINES})}]"
+    yield f"edge [{_listed({'color': theme.EDGE, **font, **_LINES})}]"
     if shown := [legend for legend in legends if legend is not None]:
         yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
@@ -180,7 +170,7 @@ class _Words(_Sizes):
     def __init__(
         self, boxes: Mapping[str, Box], painting: Painting | None, styles: LineStyles, has_shapes: bool
     ) -> None:
-        self._painted: Mapping[str, Colours] = painting.colours if painting else {}
+        self._painted: Mapping[str, theme.Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
         self._styles, self._has_shapes = styles, has_shapes
@@ -189,15 +179,15 @@ class _Words(_Sizes):
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
 
     def opened(self, box: Box, depth: int) -> str:
-        colours = cluster_colours(box.classes, depth)
+        colours = theme.cluster_colours(box.classes, depth)
         looks = {"fillcolor": colours.fill, "color": colours.border, **_CLUSTERS, "class": box.classes}
         return f'style="rounded,filled" {_listed(looks)} label={cluster_label(box)}'
 
     def heading(self, words: str) -> str:
-        return f'style="rounded" color="{LANE}" label={column_label(words)}'
+        return f'style="rounded" color="{theme.LANE}" label={column_label(words)}'
 
     def line(self, edge: VisibleEdge) -> str:
-        words = printable(values_text(edge)) if self._has_shapes else ""
+        words = theme.printable(values_text(edge)) if self._has_shapes else ""
         look = self._styles.look(edge)
         drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
         written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
@@ -284,12 +274,12 @@ def _lines_of(
             yield "}"
 
 
-def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
+def _node_attributes(box: Box, paint: theme.Colours | None) -> dict[str, str]:
     """Return how a closed box looks but for its words."""
-    colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
+    colours = theme.box_colours(box.classes) if paint is None else theme.painted_colours(box.classes, paint)
     size = _size(box)
     own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
-    own |= {} if paint is None else {"fontcolor": INK}
+    own |= {} if paint is None else {"fontcolor": theme.INK}
     own |= _CHANGED if box.changed else {}
     if box.kind == "repeat":
         # Several blocks: one border in another. Graphviz draws the second around the size that is given.
@@ -347,120 +337,3 @@ def _tooltips(view: View, boxes: Mapping[str, Box]) -> dict[str, str]:
         ends = f"{boxes[source].title} → {boxes[target].title}"
         words[f"edge-{source}-{target}"] = f"{ends} · {shapes}" if shapes else ends
     return words
-
-
-_SVG = "{http://www.w3.org/2000/svg}"
-_KNOWN = {
-    f"{_SVG}{tag}": (tag, attributes.split())
-    for tag, attributes in {
-        "g": "id class transform",
-        "path": "d fill stroke stroke-width stroke-dasharray",
-        "polygon": "points fill stroke stroke-width",
-        "text": "x y text-anchor font-size font-weight fill stroke stroke-width paint-order "
-        "textLength lengthAdjust",
-        "defs": "",
-        "linearGradient": "id gradientUnits x1 y1 x2 y2",
-        "stop": "offset style",
-    }.items()
-}
-"""Element -> its tag and attributes. Graphviz's tooltips are not among them, as these are ids."""
-_TEXT, _PATH = f"{_SVG}text", f"{_SVG}path"
-TITLE_GAP = 8
-"""Between the title of a cluster and its line."""
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_SPECIAL = re.compile(r"[&<>\"'\t\n\r]")
-_ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>\"'\t\n\r"})
-
-
-def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
-    """Return an SVG of Graphviz as one that is safe anywhere; its sizes are in CSS pixels.
-
-    Words are placed again by the metrics of one font, as the reader has other fonts than Graphviz.
-    ``tooltips``: id of a box, cluster or edge -> words about it.
-    """
-    root = ET.fromstring(graphviz_svg)
-    left, top, width, height = map(float, root.attrib["viewBox"].split())
-    parts = [
-        f'<svg xmlns="{_SVG[1:-1]}" class="fx-picture" width="{width:g}" height="{height:g}" '
-        f'viewBox="{left:g} {top:g} {width:g} {height:g}" font-family="{FONT}">'
-    ]
-    for whole in root:
-        # Every picture has such an element; two of them may be on one page.
-        whole.attrib.pop("id", None)
-        _raise_titles(whole)
-        _write(parts, whole, tooltips)
-    return "".join([*parts, "</svg>"])
-
-
-def _raise_titles(picture: ET.Element) -> None:
-    """Put the words of opened groups above the lines that cross them, on a border of the group's colour."""
-    for group in picture.findall(f"{_SVG}g[@class]"):
-        shape = group.find(_PATH)
-        if shape is None or "cluster" not in group.attrib["class"].split():
-            continue
-        words = group[[*group].index(shape) + 1 :]
-        del group[len(group) - len(words) :]
-        for text in takewhile(lambda each: each.tag == _TEXT, words):  # what follows is on a badge
-            text.attrib |= {"stroke": shape.attrib["fill"], "stroke-width": "4", "paint-order": "stroke"}
-        title = ET.SubElement(picture, f"{_SVG}g", {"class": "cluster-title", "of": group.get("id", "")})
-        title.extend(words)
-
-
-def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -> None:
-    """Write an element with all in it, if it is known; each value and text is escaped here, nowhere else."""
-    if element.tag not in _KNOWN:
-        return
-    tag, known = _KNOWN[element.tag]
-    if element.tag == _TEXT:
-        _fit(element)
-    found = element.attrib
-    parts.append(f"<{tag}" + "".join([f' {n}="{_escaped(found[n])}"' for n in known if n in found]) + ">")
-    if element.tag == _TEXT:
-        parts.append(_escaped(element.text or ""))
-    elif len(element):
-        if tooltip := tooltips.get(found.get("id") or found.get("of", "")):
-            parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
-        _place(element)
-        for child in element:
-            _write(parts, child, tooltips)
-    parts.append(f"</{tag}>")
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES) if _SPECIAL.search(text) else text
-
-
-def _place(group: ET.Element) -> None:
-    """Put words where they belong: Graphviz put them there by the fonts that it has."""
-    own = ""
-    words = group.get("class", "").split()
-    for before, text, after in zip(group, group[1:], [*group[2:], None], strict=False):
-        if text.tag != _TEXT:
-            continue
-        # Chips and badges are filled first and outlined last.
-        if after is not None and before.tag == after.tag == _PATH:
-            text.attrib |= {"x": _middle(before), "text-anchor": "middle"}
-        elif "node" in words:
-            own = own or _middle(next(group.iter(_PATH)))
-            text.attrib |= {"x": own, "text-anchor": "middle"}
-        elif "cluster-title" in words and before.tag == _TEXT:
-            text.text = (text.text or "").strip()
-            text.attrib["x"] = f"{float(before.attrib['x']) + _width(before) + TITLE_GAP:g}"
-
-
-def _middle(shape: ET.Element) -> str:
-    """Return where the middle of a shape lies from left to right."""
-    xs = [float(x) for x in _NUMBER.findall(shape.attrib["d"])[::2]]
-    return f"{(min(xs) + max(xs)) / 2:g}"
-
-
-def _fit(text: ET.Element) -> None:
-    """Fix the width of a text, so that it also fits where the reader's fonts are wider than the metrics."""
-    words = text.text or ""
-    if words.strip() and has_known_width(words):
-        text.attrib |= {"textLength": f"{_width(text):g}", "lengthAdjust": "spacingAndGlyphs"}
-
-
-def _width(text: ET.Element) -> float:
-    bold = "font-weight" in text.attrib
-    return text_width(text.text or "", float(text.attrib["font-size"]), bold=bold)

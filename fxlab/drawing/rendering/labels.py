@@ -8,6 +8,7 @@ import html
 from collections.abc import Sequence
 from math import ceil
 
+from fxlab.drawing.rendering import theme
 from fxlab.drawing.rendering.box import (
     BADGE_ROOM,
     CHIP_GAP,
@@ -21,18 +22,6 @@ from fxlab.drawing.rendering.box import (
     chip_width,
 )
 from fxlab.drawing.rendering.paint import Legend
-from fxlab.drawing.rendering.theme import (
-    CHANGED,
-    CHIP,
-    CHIP_INK,
-    HEAT,
-    HEAT_LINE,
-    INK,
-    PAPER,
-    SOFT_INK,
-    Colours,
-    text_width,
-)
 
 TITLE_POINTS, CHIP_POINTS, COLUMN_POINTS = 14, 9, 12
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
@@ -49,7 +38,7 @@ def box_label(box: Box) -> str:
     """Return the label of a closed box."""
     width = int(box.width - 2 * SHEET)
     light = "fx-bookkeeping" in box.classes
-    title = _text(box.title, TITLE_POINTS, SOFT_INK if light else INK, bold=not light)
+    title = _text(box.title, TITLE_POINTS, theme.SOFT_INK if light else theme.INK, bold=not light)
     gap = _row(_td("", width, CHIP_ROWS_GAP))
     rows = []
     for chips in box.chip_rows:
@@ -65,7 +54,9 @@ def box_label(box: Box) -> str:
 
 def cluster_label(box: Box) -> str:
     """Return the title of an open group, in one row: its words, and at the end of its room the badge."""
-    words = _text(box.title, TITLE_POINTS, INK, bold=True) + "".join(f"  {_line(line)}" for line in box.lines)
+    words = _text(box.title, TITLE_POINTS, theme.INK, bold=True) + "".join(
+        f"  {_line(line)}" for line in box.lines
+    )
     badge_width = _badge_width(box.badge) if box.badge else 0
     cells = [_td(words, round(box.width) - badge_width, box.height, _TO_THE_LEFT)]
     if box.badge:
@@ -83,13 +74,15 @@ def column_label(words: str, *, is_room: bool = False) -> str:
     """Return the heading of a column of a training step, or a label of its size."""
     cell = '<TD ALIGN="LEFT"> </TD>'
     if not is_room:
-        cell = _td(_text(words, COLUMN_POINTS, SOFT_INK), column_width(words), TITLE_HEIGHT, _TO_THE_LEFT)
+        cell = _td(
+            _text(words, COLUMN_POINTS, theme.SOFT_INK), column_width(words), TITLE_HEIGHT, _TO_THE_LEFT
+        )
     return f"<{_table([_row(cell)], _size(column_width(words), TITLE_HEIGHT))}>"
 
 
 def column_width(words: str) -> int:
     """Return the width of the heading of a column."""
-    return ceil(text_width(words, COLUMN_POINTS))
+    return ceil(theme.text_width(words, COLUMN_POINTS))
 
 
 def legend_label(legends: Sequence[Legend]) -> str:
@@ -99,13 +92,13 @@ def legend_label(legends: Sequence[Legend]) -> str:
 
 
 def _legend_rows(legend: Legend) -> list[str]:
-    title = _text(legend.title, TITLE_POINTS, INK, bold=True)
+    title = _text(legend.title, TITLE_POINTS, theme.INK, bold=True)
     rows = [_row(_td(title, LEGEND_WIDTH, TITLE_HEIGHT, _TO_THE_LEFT))]
     if legend.ends is not None:
-        scale = f'BGCOLOR="{":".join(HEAT)}" BORDER="1" COLOR="{HEAT_LINE}"'
+        scale = f'BGCOLOR="{":".join(theme.HEAT)}" BORDER="1" COLOR="{theme.HEAT_LINE}"'
         rows.append(_row(_td("", LEGEND_WIDTH, SCALE_HEIGHT, scale)))
         # The last cell is as wide as its words: they end where the scale ends, in any font.
-        last = ceil(text_width(legend.ends[1], LINE_SIZE))
+        last = ceil(theme.text_width(legend.ends[1], LINE_SIZE))
         widths = LEGEND_WIDTH - last, last
         ends = zip(legend.ends, widths, strict=True)
         rows.append(_nested(*(_td(_line(end), width, LINE_HEIGHT, _TO_THE_LEFT) for end, width in ends)))
@@ -126,19 +119,21 @@ def _chip_row(chips: Sequence[str]) -> str:
     widths = [chip_width(words) for words in chips]
     width = sum(map(round, widths)) + CHIP_GAP * (len(chips) - 1)
     pairs = zip(chips, widths, strict=True)
-    cells = [f"<TD>{_pill(words, CHIP_INK, own, CHIP)}</TD>" for words, own in pairs]
+    cells = [f"<TD>{_pill(words, theme.CHIP_INK, own, theme.CHIP)}</TD>" for words, own in pairs]
     return _table([_row(_td("", CHIP_GAP, CHIP_HEIGHT).join(cells))], _size(width, CHIP_HEIGHT))
 
 
 def _badge(words: str) -> str:
-    return _pill(words, PAPER, _badge_width(words), Colours(CHANGED, CHANGED), bold=True)
+    return _pill(
+        words, theme.PAPER, _badge_width(words), theme.Colours(theme.CHANGED, theme.CHANGED), bold=True
+    )
 
 
 def _badge_width(words: str) -> int:
-    return ceil(text_width(words, CHIP_POINTS, bold=True)) + 2 * BADGE_PADDING
+    return ceil(theme.text_width(words, CHIP_POINTS, bold=True)) + 2 * BADGE_PADDING
 
 
-def _pill(words: str, ink: str, width: float, colours: Colours, *, bold: bool = False) -> str:
+def _pill(words: str, ink: str, width: float, colours: theme.Colours, *, bold: bool = False) -> str:
     look = f'STYLE="ROUNDED" BGCOLOR="{colours.fill}" COLOR="{colours.border}" {_size(width, CHIP_HEIGHT)}'
     text = _text(words, CHIP_POINTS, ink, bold=bold)
     # The border is inside.

@@ -4,18 +4,24 @@ The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live pi
 ``frontend/src/viewer/drawing/lines.ts``.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fxlab.base.units import counted, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.theme import KINDS, PLAIN, SAVED, Colours, heat_colours, shorten
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.operators.node_info import result_text, value_rows
-from fxlab.overlays.overlay import Overlay, Value
+
+if TYPE_CHECKING:
+    from fxlab.overlays.overlay import Overlay, Value
 
 LONGEST_WORDS = 30
 """Characters of a line of the legend."""

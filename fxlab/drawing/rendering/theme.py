@@ -1,4 +1,4 @@
-"""Fonts and colours of the picture: widths of texts, estimated without a browser, and light colours.
+"""Fonts and colours of pictures and pages: widths of texts, estimated without a browser; light colours.
 
 A page's style sheet overrides the colours by class.
 """

@@ -1,4 +1,4 @@
-"""Bodies: the graphs that nodes of another graph call, such as the two branches of a ``cond``."""
+"""Bodies, the graphs that nodes of another graph call, as branches of a ``cond``: passes and runs ask."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

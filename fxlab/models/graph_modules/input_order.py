@@ -1,4 +1,4 @@
-"""An order in which every item follows its inputs."""
+"""An order in which every item follows its inputs, for graphs put together from parts."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar

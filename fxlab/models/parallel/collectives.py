@@ -1,4 +1,4 @@
-"""Collectives: the calls by which a graph exchanges tensors with other processes."""
+"""Collectives, the calls by which a graph exchanges tensors with other processes: traces and costs ask."""
 
 import inspect
 import re
@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import fx
 
 from fxlab.base.torch_private import OpOverload, OpOverloadPacket, process_group
-from fxlab.base.units import counted, with_unit
+from fxlab.base.units import with_unit
+from fxlab.base.words import counted
 from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.operators import computes, describes, may_alias, moves_elements
 from fxlab.operators.node_info import attribute_at, known_result

@@ -1,4 +1,4 @@
-"""A record of one call of a model: all that a caller can observe besides the numbers."""
+"""A record of one call of a model for comparisons: all that a caller can observe besides the numbers."""
 
 from __future__ import annotations
 

@@ -1,17 +1,19 @@
-"""The record of a traced training step: its values and the objects it was traced from."""
+"""The record of a traced training step in its graph: its values, the objects it is of, and its guards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import fx, nn
 
 from fxlab.models.graph_modules.graph_module import SharedByCopies
 from fxlab.models.running.autocast import AutocastState
-from fxlab.models.state.tensor_state import ModelNoted
+
+if TYPE_CHECKING:
+    from fxlab.models.state.module_state import ModelNoted
 
 InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
 _KEY = "fxlab_step"

@@ -27,18 +27,7 @@ from fxlab.models.state.python_read import REGISTRIES
 from fxlab.models.state.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.values.containers import (
-    cells_of,
-    contents,
-    held_items,
-    holds_attributes,
-    is_a,
-    memory_in,
-    namespace_of,
-    put_back,
-    put_memory_back,
-    slots_of,
-)
+from fxlab.values import containers
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves, version_of
 
 
@@ -219,7 +208,7 @@ class ModelState:
         for cell, value in self._cells:
             cell.cell_contents = value
         for container, before in self._containers:
-            put_back(container, before)
+            containers.put_back(container, before)
         self.put_memory_back()
         for put_generator_back in self._generators:
             put_generator_back()
@@ -236,8 +225,8 @@ class ModelState:
     def put_memory_back(self) -> None:
         """Restore the memory that is not a tensor's, such as NumPy arrays."""
         for value, memory in self._memory:
-            if memory_in(value) != memory:
-                put_memory_back(value, memory)
+            if containers.memory_in(value) != memory:
+                containers.put_memory_back(value, memory)
 
     def _warn_of_lost_values(self) -> None:
         lost = [
@@ -289,49 +278,49 @@ class ModelState:
         self._namespaces.append((namespace, dict(namespace)))
 
     def _keep_slots(self, name: str, value: Any) -> None:
-        for slot, item in slots_of(value):
+        for slot, item in containers.slots_of(value):
             self._slots.append((slot, value, item))
             self._keep(f"{name}.{slot.__name__}", item)
 
     def _keep_container(self, value: Any) -> None:
-        if (before := contents(value)) is not None:
+        if (before := containers.contents(value)) is not None:
             self._containers.append((value, before))
 
     def _keep(self, name: str, value: Any) -> None:
         """Keep an attribute and its contents."""
-        if is_a(value, torch.Tensor):
+        if containers.is_a(value, torch.Tensor):
             if self._values and has_values(value):
                 self._names[name] = value
                 if id(value) not in self._saved:
                     self._saved[id(value)] = SavedTensor.of(value)
             return
-        if value is None or is_a(value, str, int, float, complex, bytes, nn.Module, type):
+        if value is None or containers.is_a(value, str, int, float, complex, bytes, nn.Module, type):
             return
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if (memory := memory_in(value)) is not None:
+        if (memory := containers.memory_in(value)) is not None:
             self._memory.append((value, memory))
         elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))
-        elif (items := held_items(value)) is not None:
+        elif (items := containers.held_items(value)) is not None:
             self._keep_container(value)
-            for key, item in items if is_a(value, dict) else enumerate(items):
+            for key, item in items if containers.is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif is_a(value, functools.partial):
+        elif containers.is_a(value, functools.partial):
             for part in (*value.args, *value.keywords.values()):
                 self._keep_container(part)
             self._keep(name, value.func)
-        elif is_a(value, *METHODS):
+        elif containers.is_a(value, *METHODS):
             self._keep(name, value.__self__)
-        elif is_a(value, FunctionType):
-            for cell, item in cells_of(value).values():
+        elif containers.is_a(value, FunctionType):
+            for cell, item in containers.cells_of(value).values():
                 self._cells.append((cell, item))
                 self._keep_container(item)
-        elif holds_attributes(value):
+        elif containers.holds_attributes(value):
             self._keep_slots(name, value)
-            own = namespace_of(value)
+            own = containers.namespace_of(value)
             self._keep_namespace(own)
             for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)
@@ -417,9 +406,9 @@ def value_at(model: nn.Module, name: str) -> Any:
     """Return the value at a name such as ``layers.0.cache.keys``, ``None`` if there is none."""
     value: Any = model
     for part in name.split("."):
-        if is_a(value, dict):
+        if containers.is_a(value, dict):
             value = dict.get(value, part)
-        elif (items := held_items(value)) is not None:
+        elif (items := containers.held_items(value)) is not None:
             value = dict(zip(map(str, count()), items, strict=False)).get(part)
         else:
             value = getattr(value, part, None)
@@ -437,11 +426,13 @@ def is_used_up(value: Any) -> bool:
     That is a generator, an iterator that is written in C, such as ``itertools.count()``, and a file.
     """
     cls: Any = type(value)
-    if not _is_iterator(cls) or is_a(value, *_ITERATORS):
+    if not _is_iterator(cls) or containers.is_a(value, *_ITERATORS):
         return False
-    if holds_attributes(value) and (cls.__dictoffset__ or any(True for _ in slots_of(value))):
+    if containers.holds_attributes(value) and (
+        cls.__dictoffset__ or any(True for _ in containers.slots_of(value))
+    ):
         return False  # it is copied as other objects are
-    if not is_a(value, io.IOBase):
+    if not containers.is_a(value, io.IOBase):
         return True
     try:
         return value.readable()
@@ -457,14 +448,14 @@ def _is_iterator(cls: Any) -> bool:
 def copy_of_generator(value: Any) -> Any:
     """Return a generator that continues like another one, and does not change it."""
     # An iterator shares the list that it goes through.
-    return copy.copy(value) if is_a(value, *_ITERATORS) else copy.deepcopy(value)
+    return copy.copy(value) if containers.is_a(value, *_ITERATORS) else copy.deepcopy(value)
 
 
 def generator_state(value: Any) -> bytes:
     """Return the state of a random number generator for comparison."""
     state, _ = _state_of_generator(value) or (None, None)
     # A pickled tensor holds the address of its storage.
-    return state.numpy().tobytes() if is_a(state, torch.Tensor) else pickle.dumps(state)
+    return state.numpy().tobytes() if containers.is_a(state, torch.Tensor) else pickle.dumps(state)
 
 
 def python_generators() -> dict[str, bytes]:
@@ -476,15 +467,15 @@ def python_generators() -> dict[str, bytes]:
 
 def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | None:
     """Return the state of a random number generator and its setter; ``None`` for other values."""
-    if is_a(value, torch.Generator):
+    if containers.is_a(value, torch.Generator):
         return value.get_state(), value.set_state
-    if is_a(value, random.Random):
+    if containers.is_a(value, random.Random):
         return value.getstate(), value.setstate
-    if is_a(value, *_ITERATORS) and len(state := value.__reduce__()) == 3:
+    if containers.is_a(value, *_ITERATORS) and len(state := value.__reduce__()) == 3:
         return state[2], value.__setstate__  # an exhausted one has none
     numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None and is_a(value, numpy_random.RandomState):
+    if numpy_random is not None and containers.is_a(value, numpy_random.RandomState):
         return value.get_state(), value.set_state
-    if numpy_random is not None and is_a(value, numpy_random.Generator):
+    if numpy_random is not None and containers.is_a(value, numpy_random.Generator):
         return value.bit_generator.state, functools.partial(setattr, value.bit_generator, "state")
     return None

@@ -1,4 +1,4 @@
-"""Settings of torch on which a graph depends, and those that change the numbers of a call."""
+"""Settings of torch on which graphs depend, for their guards; those that change numbers, for verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that may come from anywhere, checked against the types of the protocol."""
+"""Values from anywhere, such as saved views, checked against the types of the protocol."""
 
 from __future__ import annotations
 

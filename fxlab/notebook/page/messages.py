@@ -1,4 +1,4 @@
-"""Messages of the page. Everything it sends is checked here before anything is done with it."""
+"""Messages of the page, checked before anything is done with them, and the methods that answer each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of the page on the graph, set by Python or chosen by a person."""
+"""The view of the page on the graph, set by Python or chosen by a person, and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack of transformations as Python code that makes it again."""
+"""A session's stack of passes as Python code that makes it again."""
 
 from __future__ import annotations
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import GraphModule
 
 from fxlab._version import __version__
 from fxlab.base.checks import describe
-from fxlab.transformations.candidate_filter import listed
+from fxlab.base.words import all_listed
 from fxlab.transformations.signature import digest
 
 FORMAT = 1
@@ -23,11 +22,12 @@ MOST_BYTES = 50_000_000
 
 def facts_of(original: GraphModule, transformed: GraphModule) -> dict[str, Any]:
     """Describe the model of a session by a few words and digests that are equal in every process."""
+    tensors = sorted([*original.named_parameters(), *original.named_buffers()], key=lambda entry: entry[0])
     return {
         "made_with": {"fxlab": __version__, "torch": torch.__version__},
         "model": {
             "class": type(original).__name__,
-            "parameters": digest([(name, tuple(t.shape), str(t.dtype)) for name, t in _tensors(original)]),
+            "parameters": digest([(name, tuple(t.shape), str(t.dtype)) for name, t in tensors]),
             "graph": _graph(original),
         },
         "transformed": _graph(transformed),
@@ -72,17 +72,13 @@ def read(path: Path) -> dict[str, Any]:
             )
     names = [row["name"] for row in saved["passes"]]
     if len({*names}) < len(names):
-        raise ValueError(f"{path}: passes: a name is there twice: {listed([*map(shown, names)])}.")
+        raise ValueError(f"{path}: passes: a name is there twice: {all_listed([*map(shown, names)])}.")
     return saved
 
 
 def shown(text: str | None) -> str:
     """Return a text of the file, with control characters and changes of the writing direction escaped."""
     return str(text) if str(text).isprintable() else ascii(text)
-
-
-def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    return sorted([*module.named_parameters(), *module.named_buffers()], key=lambda entry: entry[0])
 
 
 def _graph(graph_module: GraphModule) -> str:

@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that keeps the graphs it receives, and runs them."""
+"""A backend of ``torch.compile`` that keeps the graphs it receives, as graph modules of the model's names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from torch.fx import GraphModule
 from torch.utils.checkpoint import checkpoint
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
+from fxlab.tracing.dynamo.graph_break import GraphBreak, break_after, graph_break, reasons_noted
 from fxlab.tracing.dynamo.model_graph import model_graph
+from fxlab.tracing.dynamo.torch_private import running_modules
 from fxlab.tracing.torch_private import FakeTensor
 
 

@@ -14,7 +14,7 @@ from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.operators.node_info import attribute_at
-from fxlab.tracing.dynamo.hooks import Origin, held_sizes, origin_of, stack_entries
+from fxlab.tracing.dynamo.torch_private import Origin, held_sizes, origin_of, stack_entries
 from fxlab.tracing.report import CAPTURED, TraceReport
 from fxlab.tracing.shapes.held_inputs import hold_inputs, hold_mode
 from fxlab.values.tensors import known_number

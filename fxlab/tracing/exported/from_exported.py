@@ -1,4 +1,4 @@
-"""Graphs that fxlab has not traced: exported programs, files of them, and graphs that Dynamo captured."""
+"""Graphs that fxlab has not traced, for models given so: exported programs, files, graphs of Dynamo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxlab.base.torch_private import pytree
 from fxlab.models.graph_modules.generated_code import SafeCodeGen, protect
 from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.graph_modules.parts import close_containers, give_naming, new_naming
-from fxlab.models.running.running import Inputs, named_arguments
+from fxlab.models.running.arguments import Inputs, named_arguments
 from fxlab.operators.node_info import model_path
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ast
 import io
 import json
-import logging
 import os
 import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
+from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.base.torch_private import HigherOrderOperator, OpOverload
 
 _TENSOR = re.compile(r"(weight|tensor)_\d+")
@@ -237,7 +236,9 @@ def load_program(path: str | os.PathLike[str], *, trusted: bool = False) -> Expo
         if not trusted:
             check_is_data(data)
         data.seek(0)
-        with _export_logs_silent():
+        # Torch writes tracebacks of errors that are raised anyhow, and warns about itself.
+        with torch_logs_silent("torch.export"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             return torch.export.load(data)
     except MayRunCodeError as error:
         raise error.of(str(file)) from error.__cause__
@@ -251,17 +252,3 @@ def load_program(path: str | os.PathLike[str], *, trusted: bool = False) -> Expo
         )
         what = f"it cannot be read ({words})"
         raise ValueError(_BROKEN.format(path=file, suffix=SUFFIX, what=what)) from error
-
-
-@contextmanager
-def _export_logs_silent() -> Iterator[None]:
-    """Keep torch from writing tracebacks of errors that are raised anyhow, and warning about itself."""
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-            yield
-    finally:
-        logger.setLevel(level)

@@ -20,28 +20,23 @@ from torch import nn
 
 from fxlab.base.checks import names_in
 from fxlab.base.interrupts import RestoringStack
+from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.state.model_state import state_kept
+from fxlab.tracing import torch_private
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.inputs.input_makers import MAKERS, InputMaker, Make, Places, alternatives
-from fxlab.tracing.messages import torch_logs_silent
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.given_model import check_is_module, has_data
 from fxlab.tracing.model_code.surroundings import run_alone
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import fake_twin, put_back_after
-from fxlab.tracing.torch_private import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-    UnsupportedOperatorException,
-)
 
 _UNKNOWN = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-    UnsupportedOperatorException,
+    torch_private.DataDependentOutputException,
+    torch_private.DynamicOutputShapeException,
+    torch_private.GuardOnDataDependentSymNode,
+    torch_private.UnsupportedOperatorException,
 )
 """Errors that only say that data would be needed to go on."""
 _UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not allocated yet")

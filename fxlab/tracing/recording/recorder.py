@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.base.garbage import without_collecting
 from fxlab.base.interrupts import RestoringStack, when_entered
-from fxlab.models.running.running import generators_kept, given_arguments, seed_generators
+from fxlab.models.running.arguments import given_arguments
+from fxlab.models.running.running import generators_kept, seed_generators
 from fxlab.models.state.model_state import python_generators, state_kept
 from fxlab.models.state.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers

@@ -13,13 +13,8 @@ from torch.fx import Node
 
 from fxlab.operators import argument_of, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import DATA, MEMORY, OPERATOR_NAMES, SPARSE_PARTS
+from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.torch_private import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-    UnsupportedOperatorException,
-)
 from fxlab.values.tensors import is_floating
 
 _SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
@@ -238,10 +233,10 @@ def waits_for_others(node: Node) -> bool:
 
 _OF_TRACING = (
     TraceError,
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedOperatorException,
-    GuardOnDataDependentSymNode,
+    torch_private.DataDependentOutputException,
+    torch_private.DynamicOutputShapeException,
+    torch_private.UnsupportedOperatorException,
+    torch_private.GuardOnDataDependentSymNode,
 )
 """Errors that arise because a model is traced, and not when it runs."""
 

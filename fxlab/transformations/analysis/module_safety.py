@@ -1,4 +1,4 @@
-"""Reasons why a module must not be replaced by another that computes the same."""
+"""Reasons why a pass must not replace a module by another that computes the same."""
 
 from collections.abc import Collection, Iterable
 

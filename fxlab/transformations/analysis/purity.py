@@ -1,4 +1,4 @@
-"""Purity: no side effects, and equal results for equal inputs; dropouts, active and inactive."""
+"""Purity, for passes that move or drop calls: no side effects, equal results for equal inputs; dropouts."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Bounds on values, as far as the graph tells: the magnitude of tensors, the sign of numbers."""
+"""Bounds on values for passes, as far as the graph tells: magnitudes of tensors, signs of numbers."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Find the calls of a graph in their canonical form by name: patterns and passes begin there."""
+"""Finds the calls of a graph in their canonical form by name: patterns and passes begin there."""
 
 from collections import defaultdict
 from functools import cached_property

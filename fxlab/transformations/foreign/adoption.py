@@ -1,4 +1,4 @@
-"""Make a graph module equal to its changed copy after a foreign pass; equal parts stay the same objects."""
+"""Makes a graph module equal to its copy that a foreign pass has changed; equal parts stay as they are."""
 
 from collections.abc import Mapping
 from typing import Any

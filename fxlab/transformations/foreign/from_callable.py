@@ -119,7 +119,7 @@ class CallableTransformation(JournaledTransformation):
         return self._tried_on_copy(graph_module)[1]
 
     def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, PatternAttempts]":
-        from fxlab.transformations.inductor_patterns.asking import patterns_heard
+        from fxlab.transformations.inductor_patterns.hooks import patterns_heard
 
         self._check_graph_module(graph_module)
         check_lints(graph_module, "graph_module")

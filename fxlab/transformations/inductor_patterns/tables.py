@@ -1,4 +1,4 @@
-"""Patterns tried at nodes, with their outcomes, and tables of these."""
+"""Patterns of the compiler tried at nodes, with outcomes, and the tables that sessions show of these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from torch.fx import Node
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.operators.node_info import target_text
 
 

@@ -1,4 +1,4 @@
-"""Transformations that write their changes to the journal of the module, and revert them from there."""
+"""The base of passes that write their changes to the journal of the module, and revert them from there."""
 
 import copy
 import warnings
@@ -15,6 +15,7 @@ from fxlab.base.garbage import without_collecting
 from fxlab.models.graph_modules.bodies import graphs_of
 from fxlab.models.graph_modules.graph_module import deep_copy, ensure_picklable
 from fxlab.transformations.base import ReversibleTransformation
+from fxlab.transformations.journal import module_tree
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
@@ -23,17 +24,6 @@ from fxlab.transformations.journal.journal import (
     NodeChange,
     Record,
     Recorded,
-)
-from fxlab.transformations.journal.module_tree import (
-    ModulePrint,
-    attributes_of,
-    carry_flags,
-    find_module,
-    parents_of,
-    put_module,
-    remove_module,
-    reorder_children,
-    split_path,
 )
 from fxlab.transformations.journal.name_order import in_order, merged_order, move_after_inputs, put_in_place
 from fxlab.transformations.journal.node_state import KeptMeta, NodeState, free_name
@@ -135,7 +125,7 @@ def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
     ]
     roots = (graph_module, *(original for _, _, journal in graphs for original in journal.originals))
     modules = {module: None for root in roots for module in root.modules()}
-    held = [(module, attributes_of(module)) for module in modules]
+    held = [(module, module_tree.attributes_of(module)) for module in modules]
     trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
     try:
         yield
@@ -231,7 +221,7 @@ class _Undoing:
             if node.op == "call_module":
                 callers[str(node.target)].append(node.name)
             elif node.op == "get_attr":
-                callers[split_path(str(node.target))[0]].append(node.name)
+                callers[module_tree.split_path(str(node.target))[0]].append(node.name)
         return callers
 
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
@@ -257,7 +247,9 @@ class _Undoing:
                 known = [self._nodes[name] for name in record.order if name in self._nodes]
                 put_in_place(self._graph_module.graph, known, record.order)
         for parent in self._parents:
-            reorder_children(self._graph_module, parent, self._journal.child_order.get(parent, []))
+            module_tree.reorder_children(
+                self._graph_module, parent, self._journal.child_order.get(parent, [])
+            )
         marked = {(record.signature, name) for record in records for name in record.marked}
         self._journal.forget(records)
         marked -= {(record.signature, name) for record in self._journal.records for name in record.marked}
@@ -343,20 +335,20 @@ class _Undoing:
             holder.update(in_their_order)
 
     def _take_back_modules(self, record: Record, change: ModuleChange) -> None:
-        current = find_module(self._graph_module, change.at)
+        current = module_tree.find_module(self._graph_module, change.at)
         if current is not None:
             self._carry(record.signature, current, change)
         if record.is_opaque and record.mode != self._graph_module.training:
             for original in change.originals.values():
                 original.train(self._graph_module.training)
         for path in (change.at, *change.originals):
-            self._parents.update(parents_of(path))
-        remove_module(self._graph_module, change.at)
+            self._parents.update(module_tree.parents_of(path))
+        module_tree.remove_module(self._graph_module, change.at)
         for path, original in change.originals.items():
-            put_module(self._graph_module, path, original)
+            module_tree.put_module(self._graph_module, path, original)
 
     def _carry(self, signature: str, current: torch.nn.Module, change: ModuleChange) -> None:
-        now = ModulePrint.of(current, change.made.tensors)
+        now = module_tree.ModulePrint.of(current, change.made.tensors)
         if now.requires_grad.keys() != change.made.requires_grad.keys():
             return  # another module has replaced it
         if now.tensors != change.made.tensors:
@@ -365,7 +357,7 @@ class _Undoing:
                 if path in change.seen_as:
                     _hold_again(original, change.seen_as[path])
         stayed = [change.seen_as[path] for path in change.order if path not in change.originals]
-        carry_flags(current, change.made, iter([*change.originals.values(), *stayed]))
+        module_tree.carry_flags(current, change.made, iter([*change.originals.values(), *stayed]))
 
 
 def _hold_again(original: torch.nn.Module, stand_in: torch.nn.Module) -> None:

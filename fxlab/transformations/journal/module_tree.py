@@ -1,4 +1,4 @@
-"""Modules put into and taken out of a module tree, and those that stand in for others."""
+"""Modules put into and taken out of a module tree, for the journal; stand-ins for others, for passes."""
 
 import copy
 import zlib

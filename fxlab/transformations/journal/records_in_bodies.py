@@ -1,4 +1,4 @@
-"""The records of a graph module and of its bodies, with distinct names of nodes."""
+"""The records of a graph module and of its bodies, with distinct names: screens and passes show them."""
 
 from dataclasses import replace
 

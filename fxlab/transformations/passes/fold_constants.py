@@ -16,7 +16,7 @@ from fxlab.operators.node_info import upstream
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.patterns.replacing import run
-from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
+from fxlab.transformations.rewriting.autocast import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.linear import as_linear

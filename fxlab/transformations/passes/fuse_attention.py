@@ -27,18 +27,16 @@ from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.matching_pass import MatchingPass, why_dtypes_differ
 from fxlab.transformations.patterns.pattern import either
+from fxlab.transformations.rewriting.autocast import refuse_autocast
 from fxlab.transformations.rewriting.dialects import contiguous_call
-from fxlab.transformations.rewriting.dtype_checks import (
-    LARGEST,
-    dtype_checks,
-    move_dtype_checks,
-    refuse_autocast,
-)
+from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
 from fxlab.transformations.rewriting.editor import Editor, insert_call
 from fxlab.transformations.views.fill import Fill, as_fill, first_column
 
 _ATEN = torch.ops.aten
 _PRODUCTS = frozenset({"matmul", "bmm"})
+_LARGEST_UNDER_AUTOCAST = torch.finfo(torch.float16).max
+"""The largest number of the smallest dtype in which autocast may compute."""
 _LARGEST_IN_KERNELS = torch.finfo(torch.float32).max / 2
 
 
@@ -104,7 +102,7 @@ class Attention:
         """Whether the mask may be infinite in the dtype of autocast, which casts the function's inputs."""
         added = self.mask if self.fill is None or self.fill.keeps_a_column else self.node
         is_cast = added is not None and known_dtype(added) != torch.float64
-        return is_cast and self.largest > LARGEST / 2
+        return is_cast and self.largest > _LARGEST_UNDER_AUTOCAST / 2
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Values bound to the arguments of a pattern, those of sums and products in any order and grouping."""
+"""Values bound to the arguments of a pattern while it is matched; sums and products match in any order."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The text of a graph in the canonical form of its calls, which is the same in most dialects."""
+"""The text of a graph in the canonical form of its calls, alike in most dialects, for tests of passes."""
 
 from typing import Any
 

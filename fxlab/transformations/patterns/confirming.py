@@ -1,4 +1,4 @@
-"""Compare a replacement with the replaced nodes, on random numbers in float64, without the model."""
+"""Compares a replacement with the replaced nodes, on random numbers in float64, for passes of patterns."""
 
 import copy
 import math
@@ -127,7 +127,8 @@ class Confirming:
     @cached_property
     def _symbols(self) -> dict[Any, int]:
         """Another value of each symbol in the sizes that are read: multiples of 8, as some are divided."""
-        numbers = (number for leaf in self._leaves for number in _numbers_of(self._known(leaf)))
+        all_known = map(self._known, self._leaves)
+        numbers = (number for known in all_known for number in getattr(known, "shape", (known,)))
         symbols = {symbol for number in numbers for symbol in _symbols_of(number)}
         return {symbol: 8 * (place + 2) for place, symbol in enumerate(sorted(symbols, key=str))}
 
@@ -332,10 +333,6 @@ def _symbols_of(number: Any) -> Iterable[Any]:
     """Return the symbols in a symbolic number; a nested size has none."""
     expression = getattr(number.node, "expr", None) if isinstance(number, SYMBOLIC) else None
     return getattr(expression, "free_symbols", ())
-
-
-def _numbers_of(known: Any) -> Iterable[Any]:
-    return known.shape if hasattr(known, "shape") else (known,)
 
 
 def _widened(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A place at which a pattern matches, and the reasons why it must stay."""
+"""A place at which a pattern matches, for conditions of a pass; and the reasons why it must stay."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

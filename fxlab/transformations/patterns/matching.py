@@ -1,4 +1,4 @@
-"""Places at which a pattern matches, and how far it gets elsewhere."""
+"""Finds the places at which a pattern matches, and how far it gets elsewhere, for passes that look for it."""
 
 import itertools
 import math

@@ -26,12 +26,12 @@ from fxlab.transformations.calls.term import Term
 from fxlab.transformations.patterns.captured import NearMiss, PartialMatch
 from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.pattern import Pattern, read_once
+from fxlab.transformations.rewriting.autocast import refuse_autocast
 from fxlab.transformations.rewriting.dtype_checks import (
     all_dtype_checks,
     dtype_checks,
     is_dtype_checked,
     move_dtype_checks,
-    refuse_autocast,
 )
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, RewritePass, misfits_of

@@ -1,4 +1,4 @@
-"""A pattern and its replacement, as a pass like fxlab's own."""
+"""The pass that ``from_pattern`` makes of a pattern and its replacement."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,8 +38,9 @@ from fxlab.transformations.patterns.matching import Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
+from fxlab.transformations.rewriting.autocast import refuse_autocast
 from fxlab.transformations.rewriting.dialects import contiguous_call
-from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
+from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 

@@ -1,4 +1,4 @@
-"""Put a replacement in the place of a match, with the known facts about its results."""
+"""Puts a replacement in the place of a match, with known facts about its results, for passes of patterns."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Write calls in the dialect of a graph, and make modules of existing tensors."""
+"""Writes calls in the dialect of a graph, and makes modules of existing tensors, for passes."""
 
 import operator
 from collections.abc import Mapping

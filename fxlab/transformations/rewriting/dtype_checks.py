@@ -1,50 +1,21 @@
-"""Dtypes under autocast: nodes that check them, their removal, and nodes that refuse autocast."""
+"""Dtype assertions (``aten._assert_tensor_metadata``) on nodes that a pass replaces: moved to its result."""
 
 from collections.abc import Iterable
 
 import torch
 from torch.fx import Node
-from torch.fx.node import has_side_effect
 
-from fxlab.operators import argument, is_lowered_by_autocast, operator_called
-from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_not_replaceable
+from fxlab.operators import argument
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.rewriting.editor import Editor, insert_call, place_of
-
-LARGEST = torch.finfo(torch.float16).max
-"""The largest number of the smallest dtype in which autocast may compute."""
-
-
-def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:
-    """Tell whether autocast casts all floating-point tensors that a node reads to its own dtype."""
-    if node.op == "call_module":
-        module = facts.module(node)
-        if module is None or why_not_replaceable(facts, str(node.target), type(module)):
-            return False
-    operator = operator_called(node, facts.graph_module)
-    return operator is not None and is_lowered_by_autocast(operator)
-
-
-@has_side_effect
-def require_no_autocast(
-    node_name: str, pass_name: str = "FuseAttention", because: str = "which would make its mask infinite"
-) -> None:
-    """Raise ``AssertionError`` under autocast; ``because``: its effect, in words after its name."""
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise AssertionError(
-            f"{node_name} cannot be run under autocast, {because}. Reverse {pass_name} first, or run the "
-            "module outside of autocast."
-        )
-
+from fxlab.transformations.rewriting.editor import Editor, place_of
 
 _CHECK = torch.ops.aten._assert_tensor_metadata.default
 
 
 def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the dtype checks of removed nodes that can check the result instead.
+    """Return the dtype assertions on removed nodes that can be moved to the result.
 
-    Autocast gives the result another dtype whenever it does so in between.
+    Autocast changes the result's dtype whenever it changes that of an intermediate.
     """
     dtype = known_dtype(node)
     if dtype not in (torch.float32, torch.float64):
@@ -77,8 +48,3 @@ def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
             meta=place_of(check),
         )
         edit.erase(check)
-
-
-def refuse_autocast(node: Node, edit: Editor, *words: str) -> None:
-    """Make the graph raise under autocast, with the message of :func:`require_no_autocast`."""
-    insert_call(edit, node, "autocast", require_no_autocast, (node.name, *words))

@@ -1,4 +1,4 @@
-"""Changing a graph module so that every change can be reverted."""
+"""The editor by which passes change a graph module, so that every change is written to the journal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast

@@ -11,19 +11,8 @@ from torch.fx import Node
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.parts import is_container, unused_name
 from fxlab.operators.node_info import only_input
+from fxlab.transformations.analysis import module_safety
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import (
-    PARAMETERS,
-    why_holds_more,
-    why_hooked,
-    why_not_alone,
-    why_not_replaceable,
-    why_parameters_not_plain,
-    why_tensor_hooked,
-    why_tensor_not_plain,
-    why_tensors_shared,
-    why_used_or_written,
-)
 from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
 
 M = TypeVar("M", bound=nn.Module)
@@ -81,7 +70,7 @@ class Layer(Generic[M]):
             The class that computes the same as the replacement.
         """
         if self.is_module:
-            return why_not_replaceable(facts, self.path, expected)
+            return module_safety.why_not_replaceable(facts, self.path, expected)
         if any(node.op == "placeholder" for node in self.tensors.values()):
             return self._why_passed_stay(facts, expected)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
@@ -93,7 +82,7 @@ class Layer(Generic[M]):
         for name, node in self.tensors.items():
             if str(node.target) != join_path(path, name):
                 return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
-        if reason := why_used_or_written(facts, given):
+        if reason := module_safety.why_used_or_written(facts, given):
             return reason
         if torch.nn.utils.parametrize.is_parametrized(holder):
             return Reason.PARAMETRIZED()
@@ -102,26 +91,28 @@ class Layer(Generic[M]):
         if facts.calls[path]:
             return Reason.CALLED_REPEATEDLY(count=facts.calls[path] + 1)
         return (
-            why_not_alone(facts, holder, path)
-            or why_hooked(facts, holder)
-            or why_holds_more(holder, self.tensors)
-            or why_parameters_not_plain(holder)
-            or why_tensors_shared(
+            module_safety.why_not_alone(facts, holder, path)
+            or module_safety.why_hooked(facts, holder)
+            or module_safety.why_holds_more(holder, self.tensors)
+            or module_safety.why_parameters_not_plain(holder)
+            or module_safety.why_tensors_shared(
                 facts, holder, path, {f"node {node.name}" for node in (*given, *self.unused)}
             )
         )
 
     def _why_not_copied(self, facts: GraphFacts, given: Sequence[Node]) -> Refusal | None:
         """Return why the call cannot read new tensors next to those that stay."""
-        if reason := why_used_or_written(facts, given):
+        if reason := module_safety.why_used_or_written(facts, given):
             return reason
         if facts.has_global_hooks:
             return Reason.GLOBAL_HOOKS()
         for name, node in self.tensors.items():
             tensor, (path, attribute) = facts.attribute(node), split_path(str(node.target))
-            if name in PARAMETERS and not isinstance(tensor, nn.Parameter):
+            if name in module_safety.PARAMETERS and not isinstance(tensor, nn.Parameter):
                 return Reason.UNUSUAL_PARAMETER(parameter=name)
-            if reason := why_tensor_not_plain(name, tensor) or why_tensor_hooked(name, tensor):
+            if reason := module_safety.why_tensor_not_plain(name, tensor) or module_safety.why_tensor_hooked(
+                name, tensor
+            ):
                 return reason
             own = {f"node {each.name}" for each in given}
             others = [holder for holder in facts.holders(tensor, path, attribute) if holder not in own]

@@ -9,14 +9,7 @@ from torch.fx import Node
 from fxlab.operators import argument, computed_by
 from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.views.layer import (
-    Layer,
-    layer_of_module,
-    layer_of_tensors,
-    made_of_tensors,
-    tensor_shape,
-    tensors_given,
-)
+from fxlab.transformations.views import layer
 
 _ATEN = torch.ops.aten
 _VIEWS = (_ATEN.view.default, _ATEN.expand.default)
@@ -35,7 +28,7 @@ def output_dimension(linear: nn.Linear) -> int:
     return 1 if isinstance(linear, TransposedLinear) else 0
 
 
-def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
+def as_linear(node: Node, facts: GraphFacts) -> layer.Layer[nn.Linear] | None:
     """Return a call of a linear layer, in any dialect; ``None`` for any other node.
 
     A decomposed linear layer is a product with a transposed weight: ``addmm(bias, x, weight.t())`` or
@@ -61,7 +54,7 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     [(x, 'head', Linear(in_features=4, out_features=2, bias=True))]
     """
     if node.op == "call_module":
-        return layer_of_module(node, facts, nn.Linear)
+        return layer.layer_of_module(node, facts, nn.Linear)
     name = computed_by(node)
     inner: tuple[Node, ...] = ()
     value: object
@@ -71,20 +64,20 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
         value, weight, bias, inner = product
     else:
         return None
-    tensors = tensors_given(facts, weight=weight, bias=bias)
+    tensors = layer.tensors_given(facts, weight=weight, bias=bias)
     if not isinstance(value, Node) or tensors is None or "weight" not in tensors:
         return None
-    shape = tensor_shape(tensors["weight"], facts)
+    shape = layer.tensor_shape(tensors["weight"], facts)
     is_transposed = name != "linear" and not inner
     if len(shape) != 2:
         return None
     out_features, in_features = reversed(shape) if is_transposed else shape
-    if "bias" in tensors and tensor_shape(tensors["bias"], facts) != (out_features,):
+    if "bias" in tensors and layer.tensor_shape(tensors["bias"], facts) != (out_features,):
         return None
     module_class = TransposedLinear if is_transposed else nn.Linear
     sizes: dict[str, Any] = {"out_features": out_features, "in_features": in_features}
-    module = made_of_tensors(module_class, facts, tensors, **sizes)
-    return layer_of_tensors(node, value, module, tensors, facts, inner=inner)
+    module = layer.made_of_tensors(module_class, facts, tensors, **sizes)
+    return layer.layer_of_tensors(node, value, module, tensors, facts, inner=inner)
 
 
 def transposed_matrix(node: Node) -> Any:

@@ -1,4 +1,4 @@
-"""Align the nodes of two graphs by their values, and find where they part."""
+"""Aligns the nodes of two graphs by their values, and finds where they part, for ``compare`` and tables."""
 
 import math
 from collections import defaultdict
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.graphs.matching import keep_pairs
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import kind_text, module_path, modules_by_path
+from fxlab.validation.alignment import parting
 from fxlab.validation.alignment.fingerprint import TOLERANCE
+from fxlab.validation.alignment.partners import partners_in
 from fxlab.validation.alignment.side import Side
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Alignment:
 
         They may be the mistake, or be merged or split.
         """
-        ours = self.original.odd_weights(self.parted_original, self.back)
-        return ours | self.transformed.odd_weights(self.parted, self.partners)
+        ours = parting.odd_weights(self.original, self.parted_original, self.back)
+        return ours | parting.odd_weights(self.transformed, self.parted, self.partners)
 
     @property
     def unaligned(self) -> list[Node]:
@@ -139,7 +141,7 @@ def align_sides(
     their order. ``wrong_weights``: names of parameters of the transformed graph whose values are known to be
     wrong. Raises ValueError if a node does not run on the inputs, or not in float64, or draws random numbers.
     """
-    partners, back = theirs.partners_in(ours), ours.partners_in(theirs)
+    partners, back = partners_in(theirs, ours), partners_in(ours, theirs)
     sizes = ({path: value.elements for path, value in side.outputs.items()} for side in (ours, theirs))
     pairs = paired_paths(*sizes) if outputs is None else dict(outputs)
     agree = {(path, other): _is_same_output(ours, path, theirs, other) for path, other in pairs.items()}
@@ -147,7 +149,8 @@ def align_sides(
     left += [path for path in theirs.outputs if path not in pairs.values()]
     parted, parted_original = list[Node](), list[Node]()
     if not agree or not all(agree.values()):
-        parted, parted_original = theirs.parted(partners, wrong_weights), ours.parted(back)
+        parted = parting.first_parted(theirs, partners, wrong_weights)
+        parted_original = parting.first_parted(ours, back)
     if parted:
         # The other graph may lack more, such as a mask that this one makes inside of an operator.
         read = {partners[each] for node in parted for each in node.all_input_nodes if each in partners}

@@ -1,4 +1,4 @@
-"""Fingerprints of tensors that reshapes, transpositions and casts do not change."""
+"""Fingerprints of tensors that reshapes, transpositions and casts do not change, for alignment, recording."""
 
 from __future__ import annotations
 

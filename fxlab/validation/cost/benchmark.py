@@ -17,16 +17,8 @@ from fxlab.base.interrupts import RestoringStack
 from fxlab.base.results import Result
 from fxlab.base.units import with_unit
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
-from fxlab.models.running.running import (
-    Inputs,
-    call_arguments,
-    call_model,
-    generators_kept,
-    given_arguments,
-    gradients_for,
-    named_arguments,
-    seed_generators,
-)
+from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
+from fxlab.models.running.running import call_model, generators_kept, gradients_for, seed_generators
 from fxlab.models.state.model_state import state_kept
 from fxlab.validation.arguments import check_runs
 from fxlab.validation.outputs.computed_tensors import written_inputs

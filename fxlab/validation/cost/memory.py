@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +13,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Result
+from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.base.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.base.units import with_unit
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.models.graph_modules.bodies import run_under
-from fxlab.models.running.running import Inputs, bound_values, given_arguments
+from fxlab.models.running.arguments import Inputs, bound_values, given_arguments
 from fxlab.models.running.step_record import GUARDS, IN_PLACE
 from fxlab.operators.node_info import is_backward, known_result, module_path, state_path
 from fxlab.validation.verdicts.own_run import OtherTensors
@@ -161,7 +160,8 @@ class _Run(OtherTensors):
 
     def over(self, inputs: Inputs | None) -> MemoryUse:
         """Run it on inputs, or on the shapes that were noted."""
-        with torch.no_grad(), self._mode, _without_reports():
+        # Torch reports operators that need data: the noted shapes stand in for them.
+        with torch.no_grad(), self._mode, torch_logs_silent():
             self._give(inputs)
             self.run(enable_io_processing=False)
         last = _last_reads(self.graph)
@@ -330,18 +330,6 @@ def _kind_of_given(node: fx.Node) -> str:
         return BUFFER
     described = node.meta.get("desc")
     return _KIND_OF_INPUT.get(str(getattr(described, "kind", type(described).__name__)), INPUT)
-
-
-@contextmanager
-def _without_reports() -> Iterator[None]:
-    """Silence torch's reports of operators that need data: the noted shapes stand in for them."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    was = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = was
 
 
 def _alive_table(alive: Sequence[_Held]) -> pd.DataFrame:

@@ -24,14 +24,8 @@ from fxlab.front_desk.sources import (
 )
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.collectives import Collective, collectives_of, tensor_bytes
-from fxlab.models.running.running import (
-    Inputs,
-    accelerators_in_use,
-    generators_kept,
-    gradients_for,
-    placeholder_values,
-    seed_generators,
-)
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import accelerators_in_use, generators_kept, gradients_for, seed_generators
 from fxlab.models.state.model_state import state_kept
 from fxlab.operators.node_info import (
     known_result,

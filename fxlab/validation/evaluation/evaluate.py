@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from fxlab.base.checks import describe, type_error
 from fxlab.front_desk.sources import Model, source_of
-from fxlab.models.running.running import batches_of, generators_kept, model_inputs_in_batch
+from fxlab.models.running.arguments import batches_of, model_inputs_in_batch
+from fxlab.models.running.running import generators_kept
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
 from fxlab.validation.evaluation.judge_batch import (

@@ -1,4 +1,4 @@
-"""The result of an evaluation over many batches."""
+"""The result of ``fxlab.evaluate`` over many batches."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,9 @@ from typing import Any
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
-from fxlab.base.units import counted, percent, with_unit
-from fxlab.models.running.running import Inputs
+from fxlab.base.units import percent, with_unit
+from fxlab.base.words import counted
+from fxlab.models.running.arguments import Inputs
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, SHARE, BatchResult, Measured
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict

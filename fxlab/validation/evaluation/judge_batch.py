@@ -10,10 +10,10 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.base.checks import describe
-from fxlab.models.running.running import Inputs
-from fxlab.validation.verdicts.comparison import RunsCompared
+from fxlab.models.running.arguments import Inputs
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 from fxlab.validation.verdicts.verdict import Reference
 from fxlab.values.nested import flatten_objects, map_tensors, unflatten_objects
 from fxlab.values.tensors import tensor_leaves
@@ -139,11 +139,14 @@ def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tupl
 
 def elements_of(inputs: Inputs) -> int:
     """Return how many elements a batch has: the first size of its first tensor that has one."""
-    return next((tensor.shape[0] for tensor in tensor_leaves(_plain(inputs)) if tensor.dim()), 1)
-
-
-def _plain(batch: Any) -> Any:
-    return dict(batch) if isinstance(batch, Mapping) else batch
+    return next(
+        (
+            tensor.shape[0]
+            for tensor in tensor_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+            if tensor.dim()
+        ),
+        1,
+    )
 
 
 REFUSED, FAILED = "refused", "failed"

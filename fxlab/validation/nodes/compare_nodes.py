@@ -12,7 +12,8 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Result
 from fxlab.front_desk.sources import Model
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
-from fxlab.models.running.running import Inputs, generators_kept, takes_derivatives
+from fxlab.models.running.arguments import Inputs
+from fxlab.models.running.running import generators_kept, takes_derivatives
 from fxlab.operators.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import CompiledCodeError, graphs_to_run

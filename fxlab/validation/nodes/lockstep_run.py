@@ -15,7 +15,8 @@ from fxlab.base.torch_private import pytree
 from fxlab.graphs.matching import match_nodes
 from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.graph_modules.parts import Requirement
-from fxlab.models.running.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import seed_generators, takes_derivatives
 from fxlab.models.state.model_state import memory_of
 from fxlab.operators import draws_random_numbers, written_arguments
 from fxlab.operators.node_info import attribute_at

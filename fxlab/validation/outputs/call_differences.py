@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.models.running.call_record import CallRecord, Layout, Place
 from fxlab.values.tensors import PlainPart
 

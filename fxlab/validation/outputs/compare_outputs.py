@@ -12,8 +12,8 @@ from torch import nn
 from fxlab.base.checks import number
 from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, compared_models, inputs_or_examples
+from fxlab.models.running.arguments import Inputs, argument_names, given_arguments
 from fxlab.models.running.call_record import Place
-from fxlab.models.running.running import Inputs, argument_names, given_arguments
 from fxlab.models.state.tensor_state import named_tensors, place_of, plain_name
 from fxlab.operators.node_info import dtype_name
 from fxlab.validation.arguments import graph_to_run

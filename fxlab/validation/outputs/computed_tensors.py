@@ -1,4 +1,4 @@
-"""Tensors that a model returns or writes, by name: the results that comparisons compare."""
+"""Tensors that a model returns or writes, by name, noted in one run: the results that comparisons compare."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -9,15 +9,12 @@ import torch
 
 from fxlab.base.interrupts import RestoringStack
 from fxlab.models.hooks import compiled_calls
+from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.models.running.call_record import CallRecord
 from fxlab.models.running.running import (
     Generators,
-    Inputs,
-    call_arguments,
     call_model,
     generators_kept,
-    given_arguments,
-    named_arguments,
     seed_generators,
     with_gradients_if_needed,
 )

@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.checks import positive_int
 from fxlab.front_desk.sources import inputs_or_examples
-from fxlab.models.running.running import Inputs, call_arguments, given_arguments, named_arguments
+from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.operators import casts, moves_elements
 from fxlab.operators.node_info import modules_by_path
 from fxlab.values.nested import flatten_objects, map_tensors, tensors_inside, unflatten_objects

@@ -14,12 +14,12 @@ from torch import fx, nn
 from fxlab.base.checks import type_error
 from fxlab.base.first_use import pd
 from fxlab.base.results import Result
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, is_session, resolved
-from fxlab.graphs.matching import Provenance
+from fxlab.graphs.provenance import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.parallel.ranks import why_not_judged
-from fxlab.models.running.running import Inputs, call_arguments, given_inputs
+from fxlab.models.running.arguments import Inputs, call_arguments, given_inputs
 from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import attribute_at, nodes_at, unknown_node
 from fxlab.validation.tensor_values.statistics import (

@@ -1,4 +1,4 @@
-"""One run of a graph that shows each value to a visitor; origins of NaN and infinity in it."""
+"""One run of a graph that shows each value to a visitor, for values of nodes and origins of NaN."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,13 +7,8 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.base.interrupts import RestoringStack
-from fxlab.models.running.running import (
-    Inputs,
-    generators_kept,
-    gradients_for,
-    placeholder_values,
-    seed_generators,
-)
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import generators_kept, gradients_for, seed_generators
 from fxlab.models.state.model_state import state_kept
 from fxlab.operators.node_info import upstream
 from fxlab.validation.arguments import check_runs_by_node

@@ -1,4 +1,4 @@
-"""Decisions that operators take on floating-point numbers, such as comparisons, and taking them again."""
+"""Decisions that operators take on numbers, such as comparisons, noted and taken again in other runs."""
 
 import math
 from collections import Counter

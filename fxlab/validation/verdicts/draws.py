@@ -1,4 +1,4 @@
-"""Random numbers that operators draw: noted in one run, and given to others in their place."""
+"""Random numbers that operators draw: noted in one run, and given to others in their place, for verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a graph in float64, node by node: its results if nothing were rounded."""
+"""Runs a graph in float64, node by node, for verdicts: its results if nothing were rounded."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,17 @@ from torch.fx import GraphModule, Node
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.models.graph_modules.bodies import run_under
-from fxlab.models.running.accelerators import in_steps, is_attention_kernel
-from fxlab.models.running.running import (
+from fxlab.models.running.arguments import (
     Inputs,
     bound_values,
     call_arguments,
-    detached,
-    generators_kept,
     memoize_by_tensor,
     named_arguments,
+)
+from fxlab.models.running.attention import in_steps, is_attention_kernel
+from fxlab.models.running.running import (
+    detached,
+    generators_kept,
     seed_generators,
     takes_derivatives,
     torch_generators_now,

@@ -1,4 +1,4 @@
-"""Gradients of a graph, as it is and in float64, by inputs and parameters."""
+"""Gradients of a graph by inputs and parameters, as it is and in float64, for verdicts and ``compare``."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +10,14 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
-from fxlab.models.running.running import (
+from fxlab.models.running.arguments import (
     Inputs,
     bound_values,
     call_arguments,
-    call_model,
-    generators_kept,
     memoize_by_tensor,
     named_arguments,
-    seed_generators,
 )
+from fxlab.models.running.running import call_model, generators_kept, seed_generators
 from fxlab.models.state.model_state import state_kept, state_kept_in_call
 from fxlab.models.state.tensor_state import named_tensors, place_of, plain_name
 from fxlab.validation.outputs.computed_tensors import GRADIENT

@@ -1,4 +1,4 @@
-"""Judge whether two tensors differ by rounding alone."""
+"""Judges whether two tensors differ by rounding alone, for every comparison."""
 
 import enum
 import math

@@ -1,4 +1,4 @@
-"""New weights of a transformed module, and the effect of rounding them to their dtype."""
+"""New weights of a transformed module, and the effect of rounding them, by which verdicts measure."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Running a graph as it is, node by node, to learn facts that a float64 run cannot tell."""
+"""Runs a graph as it is, node by node, for facts that a float64 run cannot tell: dtypes, decisions, draws."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,14 +9,8 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.base.interrupts import RestoringStack
-from fxlab.models.running.running import (
-    Inputs,
-    generators_kept,
-    gradients_for,
-    placeholder_values,
-    seed_generators,
-    torch_generators_now,
-)
+from fxlab.models.running.arguments import Inputs, placeholder_values
+from fxlab.models.running.running import generators_kept, gradients_for, seed_generators, torch_generators_now
 from fxlab.models.state.model_state import state_kept
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws

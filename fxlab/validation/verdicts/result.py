@@ -6,7 +6,7 @@ from typing import Any
 
 from fxlab.base.first_use import pd
 from fxlab.base.results import Judged
-from fxlab.base.units import listed
+from fxlab.base.words import listed
 from fxlab.validation.outputs.call_differences import is_fact
 from fxlab.validation.outputs.computed_tensors import is_output, is_written
 from fxlab.validation.verdicts.judgement import Judgement, Status, left_aside

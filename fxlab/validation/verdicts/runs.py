@@ -1,4 +1,4 @@
-"""Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
+"""All that a comparison asks of one graph on one input: as it is and in float64, each run made once."""
 
 import math
 from collections import Counter
@@ -11,23 +11,17 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fxlab.models.running.arguments import Inputs, given_arguments, named_arguments
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
-from fxlab.models.running.running import Inputs, given_arguments, named_arguments, needs_gradients
+from fxlab.models.running.running import needs_gradients
 from fxlab.models.state.settings import NumericSettings
 from fxlab.operators import describes, operator_of, returns_number
 from fxlab.operators.node_info import attribute_at
 from fxlab.validation.outputs.compare_outputs import Counterparts
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
+from fxlab.validation.verdicts import float64_run
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
-from fxlab.validation.verdicts.float64_run import (
-    DrawsRandomNumbersError,
-    Float64Result,
-    NoFloat64Error,
-    Visit,
-    Widen,
-    run_in_float64,
-)
 from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import dense, is_floating, tensors_by_path, to_float64
@@ -63,7 +57,7 @@ class Runs:
         self._given = self._replayed = given
         self._own = OwnRun(graph_module, inputs, beside, given)
         self._decisions = Decisions()
-        self.visit: Visit | None = None
+        self.visit: float64_run.Visit | None = None
         """Shown each node and its result in the float64 run, before that is asked for anything."""
 
     def beside(self, other: GraphModule) -> "Runs":
@@ -80,11 +74,11 @@ class Runs:
         vars(other).pop("observed", None)
         return other
 
-    def visited(self, visit: Visit, widen: Widen) -> dict[str, torch.Tensor]:
+    def visited(self, visit: float64_run.Visit, widen: float64_run.Widen) -> dict[str, torch.Tensor]:
         """Run it in float64 with other weights, show each node's result, and return outputs by own paths."""
         decisions = Decisions(given=self._decisions.given)
         options = {"own": self._own, "drawn": self._draws_in_float64, "visit": visit, "widen": widen}
-        return self._named(run_in_float64, decisions=decisions, **options).returned
+        return self._named(float64_run.run_in_float64, decisions=decisions, **options).returned
 
     def replay(self, drawn: Sequence[Draw]) -> None:
         """Give its operators these random numbers in float64, and not those that it draws itself."""
@@ -260,12 +254,12 @@ class Runs:
         """The nodes whose own decisions a float64 run could not take, and why."""
         return self._with_own_decisions[1].not_given
 
-    def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
+    def exact_with(self, widen: float64_run.Widen) -> dict[str, torch.Tensor]:
         """Return its results in float64 with other values of the module's tensors."""
         given = self._own.noted.decisions if self._takes_own_decisions else None
         return self._tensors(given=given, widen=widen)
 
-    def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
+    def exact_moved(self, move: float64_run.Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
         """Return the changes of its results in float64, with the same decisions, where float64 is not exact.
 
         ``move``: returns the values to use for tensors that are computed in their own dtype and, if that is
@@ -281,10 +275,10 @@ class Runs:
         return {path: tensor - exact[path] for path, tensor in found.items() if is_floating(tensor)}
 
     @cached_property
-    def _in_float64(self) -> Float64Result:
+    def _in_float64(self) -> float64_run.Float64Result:
         try:
             return self._run(decisions=self._decisions, visit=self.visit)
-        except DrawsRandomNumbersError:
+        except float64_run.DrawsRandomNumbersError:
             raise
         except ValueError:
             own = self._own.noted.decisions
@@ -326,17 +320,17 @@ class Runs:
         result = self._run(decisions=decisions or Decisions(given=given), **options)
         return self._rows(result) | self._gradients(given=given, **options)
 
-    def _run(self, **options: Any) -> Float64Result:
+    def _run(self, **options: Any) -> float64_run.Float64Result:
         written = self._observed.written
         options |= {"own": self._own, "written": written, "drawn": self._draws_in_float64}
-        return self._named(run_in_float64, **options)
+        return self._named(float64_run.run_in_float64, **options)
 
     @property
     def returned_in_float64(self) -> dict[str, torch.Tensor]:
         """The outputs in float64 by their own paths; of compiled code as they are."""
         return self._observed.returned if self.is_generated else self._in_float64.returned
 
-    def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
+    def _rows(self, result: float64_run.Float64Result) -> dict[str, torch.Tensor]:
         """Return the results and writes of a run, by path, with all elements of sparse tensors."""
         found = self.names.picked(result.returned) | self.names.rows(result.written)
         return {path: dense(tensor) for path, tensor in found.items()}
@@ -356,11 +350,11 @@ class Runs:
     def _named(self, run: Callable[..., T], **options: Any) -> T:
         try:
             return run(self.graph_module, self.inputs, **options)
-        except DrawsRandomNumbersError as error:
+        except float64_run.DrawsRandomNumbersError as error:
             error.args = (f"{self._name}: {error}",)
             raise
         except ValueError as error:
-            raise NoFloat64Error(f"{self._name}: {error}") from error
+            raise float64_run.NoFloat64Error(f"{self._name}: {error}") from error
 
 
 def _is_near(called: torch.Tensor, by_node: torch.Tensor) -> bool:

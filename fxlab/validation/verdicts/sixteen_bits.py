@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.base.first_use import pd
-from fxlab.base.units import counted, listed
+from fxlab.base.words import counted, listed
 from fxlab.graphs.matching import match_nodes
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.models.state.tensor_state import tensors_of

@@ -16,11 +16,11 @@ from torch.nn import Module
 from fxlab.base.checks import check_is, require_bool
 from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, SessionLike, checked_session, compared_models, inputs_or_examples
-from fxlab.graphs.graph_diff import changes_made
-from fxlab.graphs.node_difference import reordering
+from fxlab.graphs.changes import changes_made
+from fxlab.graphs.reordering import reordering
 from fxlab.models.parallel.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running.accelerators import device_errors_raised
-from fxlab.models.running.running import Inputs
+from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.settings import NumericSettings
 from fxlab.models.state.tensor_state import tensors_of
 from fxlab.operators.node_info import dtype_name
@@ -28,12 +28,12 @@ from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.compare_outputs import Counterparts
 from fxlab.validation.outputs.input_variants import GIVEN, Variants, named_inputs
 from fxlab.validation.tensor_values.visited_run import visit_values
-from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.result import Verdict
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.runs_compared import RunsCompared
 from fxlab.validation.verdicts.sixteen_bits import every_number
 
 

@@ -1,4 +1,4 @@
-"""Facts about every node and the code of stages, as tables in which equal values are written once."""
+"""Facts about every node and the code of stages, for a page's data; equal values are written once."""
 
 import inspect
 import json
@@ -10,17 +10,7 @@ from torch import fx, nn
 
 from fxlab.graphs.code_diff import CodeDiff
 from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code
-from fxlab.operators import operator_of
-from fxlab.operators.node_info import (
-    class_name,
-    class_names,
-    excerpt,
-    frames_of,
-    module_path,
-    parameter_count,
-    target_text,
-    value_rows,
-)
+from fxlab.operators import node_info, operator_of
 from fxlab.transformations.marks import marks
 from fxlab.view_model.protocol import (
     ExcerptLine,
@@ -99,15 +89,15 @@ class Facts:
         row = (
             text(node.name),
             text(node.op),
-            text(clip(target_text(node), 1_000)),
-            text(clip(module_path(node), 1_000)),
-            text(clip(class_name(node), 1_000)),
-            text(clip(class_names(node, called), LONGEST_CLASSES)),
-            [text(part) for shape, dtype in value_rows(node) for part in (clip(shape, 200), dtype)],
+            text(clip(node_info.target_text(node), 1_000)),
+            text(clip(node_info.module_path(node), 1_000)),
+            text(clip(node_info.class_name(node), 1_000)),
+            text(clip(node_info.class_names(node, called), LONGEST_CLASSES)),
+            [text(part) for shape, dtype in node_info.value_rows(node) for part in (clip(shape, 200), dtype)],
             self._frames(node),
             [text(other.name) for other in node.all_input_nodes],
             [text(mark) for mark in sorted(marks(node))],
-            parameter_count(node, modules),
+            node_info.parameter_count(node, modules),
             text(clip(" ".join(_names_of_arguments(node, called)), 1_000)),
         )
         return self.rows.number(row)
@@ -115,14 +105,16 @@ class Facts:
     def _frames(self, node: fx.Node) -> list[int]:
         trace = str(node.meta.get("stack_trace") or "")
         if trace not in self._frames_of_trace:
-            self._frames_of_trace[trace] = [self._frame(frame) for frame in frames_of(node)]
+            self._frames_of_trace[trace] = [self._frame(frame) for frame in node_info.frames_of(node)]
         return self._frames_of_trace[trace]
 
     def _frame(self, frame: dict[str, Any]) -> int:
         key = tuple(frame.values())
         if key not in self._frame_numbers:
             file, line, function, code = key
-            lines: list[ExcerptLine] = [{"line": n, "text": text} for n, text in excerpt(file, line)]
+            lines: list[ExcerptLine] = [
+                {"line": n, "text": text} for n, text in node_info.excerpt(file, line)
+            ]
             self._frame_numbers[key] = self.frames.number(
                 {"file": file, "line": line, "function": function, "code": code, "excerpt": lines}
             )

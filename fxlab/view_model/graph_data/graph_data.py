@@ -25,7 +25,7 @@ from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.theme import has_known_width, shorten, text_width
-from fxlab.graphs.matching import Provenance
+from fxlab.graphs.provenance import Provenance
 from fxlab.operators.node_info import parameter_count, result_text
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer

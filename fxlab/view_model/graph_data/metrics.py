@@ -1,4 +1,4 @@
-"""Measures for drawing in the page: sizes, fonts and the colours of paper."""
+"""Measures for drawing in the page, sent with its data: sizes, fonts and the colours of paper."""
 
 from fxlab.drawing import view
 from fxlab.drawing.rendering import box, theme

@@ -13,11 +13,7 @@ from fresh_python import run
 from torch import nn
 
 from fxlab import symbolic_trace
-from fxlab.models.graph_modules.graph_module import (
-    changed_copy,
-    ensure_picklable,
-    share_tensors_copy,
-)
+from fxlab.models.graph_modules.graph_module import changed_copy, ensure_picklable, share_tensors_copy
 
 
 class Model(nn.Module):

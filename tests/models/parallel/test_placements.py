@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from torch.distributed.tensor import Replicate, Shard
 
-from fxlab.models.parallel.ranks import Layout
+from fxlab.models.parallel.placements import Layout
 
 
 def test_each_dimension_of_the_mesh_is_named():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fxlab.models.running.accelerators import in_steps, is_attention_kernel, states_of_generators
+from fxlab.models.running.attention import in_steps, is_attention_kernel, states_of_generators
 from fxlab.validation.verdicts.float64_run import Float64Mode
 
 aten = torch.ops.aten

@@ -8,7 +8,8 @@ import torch
 from torch import fx, nn
 from wrapper_tensor import Int8Weight
 
-from fxlab.models.state.tensor_state import ModelNoted, ModuleState, Sampled, TensorState
+from fxlab.models.state.module_state import ModelNoted, ModuleState
+from fxlab.models.state.tensor_state import Sampled, TensorState
 
 
 @dataclass

@@ -68,7 +68,7 @@ MODELS = {
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_a_model_is_traced_on_what_is_found_out():
     model = MODELS["images beside text"][0]().eval()
-    assert_agree(symbolic_trace(model), model, example_inputs(model))
+    assert_agree(symbolic_trace(model, check=False), model, example_inputs(model))
 
 
 @pytest.mark.parametrize("kind", ["images beside text", "a waveform with channels"])
@@ -300,7 +300,7 @@ def test_a_classifier_of_sequences_that_knows_no_padding_gets_one_sequence():
     alone = hf.GPT2ForSequenceClassification(hf.GPT2Config(**small)).eval()
     inputs = example_inputs(alone)
     assert inputs["input_ids"].shape[0] == 1
-    assert_agree(symbolic_trace(alone, inputs), alone, example_inputs(alone, sequence_length=7))
+    assert_agree(symbolic_trace(alone, inputs, check=False), alone, example_inputs(alone, sequence_length=7))
     assert example_inputs(alone, batch_size=3)["input_ids"].shape[0] == 3
     padded = hf.GPT2ForSequenceClassification(hf.GPT2Config(**small, pad_token_id=0)).eval()
     assert example_inputs(padded)["input_ids"].shape[0] == 2
@@ -394,7 +394,7 @@ def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_
 )
 def test_text_with_images_is_traced_for_texts_of_any_length_and_number(text_with_images):
     model, names, _ = text_with_images
-    traced = symbolic_trace(model, example_inputs(model, input_names=names))
+    traced = symbolic_trace(model, example_inputs(model, input_names=names), check=False)
     for length in (9, 20):
         inputs = example_inputs(model, input_names=names, sequence_length=length)
         assert_agree(traced, model, inputs)

@@ -118,7 +118,9 @@ def test_a_verdict_knows_of_two_inputs_that_are_one():
         next(iter(graph_module.graph.find_nodes(op="placeholder", sort=False))).append(product)
         graph_module.graph.find_nodes(op="placeholder")[-1].append(product)
 
-    session = Session(symbolic_trace(Writes(), (X, X + 1)), (X, X), passes=[from_callable(reads_before)])
+    session = Session(
+        symbolic_trace(Writes(), (X, X + 1), check=False), (X, X), passes=[from_callable(reads_before)]
+    )
     session.apply("reads-before")
     assert not session.verdict().agrees
     assert session.verdict().reason.startswith("output: a different function")

@@ -62,7 +62,7 @@ def test_a_step_of_decoding_holds_for_texts_of_any_length_and_number(model_type)
 def test_the_given_cache_stays_as_it_was(llama):
     inputs = step_of(llama, 2, 5)
     layers = [(layer, layer.keys, layer.keys.clone()) for layer in inputs["past_key_values"].layers]
-    traced = symbolic_trace(llama, inputs)
+    traced = symbolic_trace(llama, inputs, check=False)
     session = fxlab.Session(traced, inputs)
     session.apply("merge-linears")
     assert session.verdict().agrees
@@ -85,7 +85,7 @@ def test_what_the_model_writes_into_a_static_cache_the_graph_writes(llama):
     def filled():
         return step_of(llama, 2, 5, transformers.StaticCache(config=llama.config, max_cache_len=12))
 
-    traced = symbolic_trace(llama, filled())
+    traced = symbolic_trace(llama, filled(), check=False)
     assert_agree(traced, llama, filled())
     ours, theirs = filled(), filled()
     with torch.no_grad():
@@ -107,14 +107,14 @@ def test_encoder_and_decoder_have_a_cache_each():
         step = {"decoder_input_ids": tokens(batch, 1), "past_key_values": output.past_key_values}
         return {"encoder_outputs": states, **step}
 
-    traced = symbolic_trace(model, inputs(2, 5, 3))
+    traced = symbolic_trace(model, inputs(2, 5, 3), check=False)
     assert_agree(traced, model, inputs(2, 5, 3))
     assert_agree(traced, model, inputs(3, 6, 4))
 
 
 def test_a_cache_may_be_empty(llama):
     traced = symbolic_trace(
-        llama, {"input_ids": tokens(2, 5), "past_key_values": transformers.DynamicCache()}
+        llama, {"input_ids": tokens(2, 5), "past_key_values": transformers.DynamicCache()}, check=False
     )
     given = {"input_ids": tokens(3, 6), "past_key_values": transformers.DynamicCache()}
     expected, found = (tensors_by_path(module(**copy.deepcopy(given))) for module in (llama, traced))
@@ -147,7 +147,7 @@ def batch_of(rows, **settings):
 
 def test_an_object_of_one_s_own_is_taken_apart():
     model = OfBatch()
-    traced = symbolic_trace(model, (batch_of(4),))
+    traced = symbolic_trace(model, (batch_of(4),), check=False)
     assert_agree(traced, model, (batch_of(6),))
     again = pickle.loads(pickle.dumps(traced))
     assert_agree(again, model, (batch_of(5),))
@@ -205,7 +205,7 @@ def test_a_mapping_may_raise_whatever_it_likes_for_an_attribute():
         def forward(self, batch):
             return batch.x * 2
 
-    traced = symbolic_trace(Reads(), (Named(x=torch.randn(2, 3)),))
+    traced = symbolic_trace(Reads(), (Named(x=torch.randn(2, 3)),), check=False)
     assert_agree(traced, Reads(), (Named(x=torch.randn(5, 3)),))
 
 

@@ -140,6 +140,6 @@ def test_numbers_that_are_read_out_of_tensors_are_followed(cut):
         def forward(self, x, n):
             return cut(x, n)
 
-    traced = symbolic_trace(Cuts(), (torch.randn(7, 2), torch.tensor([4, 2])))
+    traced = symbolic_trace(Cuts(), (torch.randn(7, 2), torch.tensor([4, 2])), check=False)
     for lengths in ([2, 1], [5, 5]):
         assert_agree(traced, Cuts(), (torch.randn(7, 2), torch.tensor(lengths)))

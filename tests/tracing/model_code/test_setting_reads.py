@@ -115,7 +115,7 @@ def test_an_encoder_with_padding_gives_the_models_bits_or_refuses(traced_with):
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
     x, mask = torch.randn(2, 4, 8), torch.tensor([[False] * 4, [False, False, True, True]])
     with torch.set_grad_enabled(traced_with):
-        traced = symbolic_trace(model, {"src": x, "src_key_padding_mask": mask})
+        traced = symbolic_trace(model, {"src": x, "src_key_padding_mask": mask}, check=False)
     agreed = 0
     for other in (mask, mask.flip(1), torch.zeros_like(mask)):
         for gradients in (True, False):

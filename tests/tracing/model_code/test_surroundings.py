@@ -57,7 +57,7 @@ def test_a_cache_is_left_without_fakes_and_the_model_as_it_was(way, model_class,
     expected = model.linear(X) + torch.arange(8).float()
     if has_run:
         model(X)
-    traced = fxlab.symbolic_trace(model, X)
+    traced = fxlab.symbolic_trace(model, X, check=False)
     assert type(shift(8)) is torch.Tensor
     assert torch.equal(model(X), expected)
     assert torch.equal(traced(X), expected)
@@ -292,7 +292,7 @@ def test_a_tensor_around_a_model_is_as_it_was_and_written_by_the_graph(holder):
             return x * written().add_(1)[0]
 
     before, x = written().clone(), torch.randn(4, 8)
-    traced = fxlab.symbolic_trace(Writes(), x)
+    traced = fxlab.symbolic_trace(Writes(), x, check=False)
     assert torch.equal(written(), before)
     traced(x)
     assert torch.equal(written(), before + 1)
@@ -394,7 +394,7 @@ def test_an_input_may_hold_what_was_made_of_it():
             return x.note * 2
 
     model, x = Notes(4, 4), torch.randn(2, 4)
-    assert torch.equal(fxlab.symbolic_trace(model, x)(x), model(x))
+    assert torch.equal(fxlab.symbolic_trace(model, x, check=False)(x), model(x))
 
 
 def test_no_fake_tensor_is_left_when_a_trace_fails():

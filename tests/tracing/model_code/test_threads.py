@@ -147,7 +147,7 @@ def test_threads_that_are_none_of_the_model_s_business_go_on():
     thread.start()
     try:
         model = Elsewhere(lambda work: work(), lambda _, x: torch.from_numpy(np.sin(x.numpy())))
-        assert_agree(symbolic_trace(model, X), model, X)
+        assert_agree(symbolic_trace(model, X, check=False), model, X)
     finally:
         stop.set()
         thread.join()

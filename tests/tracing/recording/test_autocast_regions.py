@@ -65,13 +65,13 @@ def test_a_question_after_autocast_is_seen():
 
 def test_a_graph_that_is_traced_under_autocast_follows_what_is_around_it(model):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        traced = symbolic_trace(model, (torch.randn(3, 4),))
+        traced = symbolic_trace(model, (torch.randn(3, 4),), check=False)
         assert_agree(traced, model, (torch.randn(5, 4),))
     assert not torch.is_autocast_enabled("cpu")
 
 
 def test_copies_pickles_and_transformations_keep_the_region(model):
-    traced = symbolic_trace(model, (torch.randn(3, 4),))
+    traced = symbolic_trace(model, (torch.randn(3, 4),), check=False)
     for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
         assert_agree(other, model, (torch.randn(5, 4),))
     session = Session(traced, (torch.randn(3, 4),))

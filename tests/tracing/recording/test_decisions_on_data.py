@@ -576,7 +576,7 @@ def test_a_model_that_counts_and_does_the_same_in_both_modes_runs_in_both():
         return counted_before(model, x) + shift
 
     x = torch.randn(3, 4)
-    traced, model = symbolic_trace(Counts(counted_in_each_mode), x), Counts(counted_in_each_mode)
+    traced, model = symbolic_trace(Counts(counted_in_each_mode), x, check=False), Counts(counted_in_each_mode)
     assert torch.equal(traced.eval()(x), model.eval()(x))
     assert torch.equal(traced.train()(x), model.train()(x))
 

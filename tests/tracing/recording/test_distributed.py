@@ -37,7 +37,7 @@ def test_fsdp_is_refused_before_anything_runs(mesh):
 
 def test_data_parallel_models_are_traced(mesh):
     parallel = nn.parallel.DistributedDataParallel(model())
-    assert torch.equal(fxlab.symbolic_trace(parallel, X)(X), parallel(X))
+    assert torch.equal(fxlab.symbolic_trace(parallel, X, check=False)(X), parallel(X))
 
 
 def test_tensor_parallel_models_are_traced_and_judged(mesh):

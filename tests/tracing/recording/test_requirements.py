@@ -107,7 +107,7 @@ TOLD = {
 @pytest.mark.parametrize("rows", [(3, 1), (1, 3), (1, 1), (5, 5)])
 def test_what_torch_tells_of_sizes_is_held(tell, rows):
     model = of(tell)
-    traced = symbolic_trace(model, (torch.randn(3, 4), torch.randn(3, 4)))
+    traced = symbolic_trace(model, (torch.randn(3, 4), torch.randn(3, 4)), check=False)
     inputs = tuple(torch.randn(size, 4) for size in rows)
     try:
         assert_agree(traced, model, inputs)

@@ -90,7 +90,7 @@ def told(graph):
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize("function", LAYERS)
 def test_a_trace_is_the_same_without_sharing(function, monkeypatch):
-    model = nn.Sequential(*(Layer(function) for _ in range(4)))
+    model = nn.Sequential(*(Layer(function) for _ in range(3)))
     x = torch.randn(2, 6, 8)
     for grad in (torch.enable_grad(), torch.no_grad()):
         with grad:

@@ -53,7 +53,7 @@ def test_what_is_mapped_is_followed_at_any_size(case):
 
 def test_random_numbers_are_drawn_as_the_model_draws_them():
     model = Maps(lambda m, x, row: row + torch.randn(4), randomness="different")
-    traced = symbolic_trace(model, (torch.randn(3, 4),))
+    traced = symbolic_trace(model, (torch.randn(3, 4),), check=False)
     x = torch.randn(5, 4)
     drawn = []
     for module in (model, traced):

@@ -64,7 +64,7 @@ def test_arithmetic_on_sizes_is_followed(name):
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_arithmetic_that_fixes_a_size_is_right_or_refused(name):
     model = Sized(FIXED_BY_PYTHON[name])
-    traced = symbolic_trace(model, (torch.randn(3, 12),))
+    traced = symbolic_trace(model, (torch.randn(3, 12),), check=False)
     assert_agree(traced, model, (torch.randn(3, 12),))
     for length in (5, 11, 13, 17):
         with torch.no_grad():

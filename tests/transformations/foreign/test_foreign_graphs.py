@@ -64,8 +64,7 @@ def negate_twice(graph_module):
     return True
 
 
-@pytest.mark.often(1)
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore:.*LeafSpec")  # torch's own deep copies warn of torch
 def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
     graph_module, inputs = foreign

@@ -8,14 +8,7 @@ import operator
 
 import pytest
 import torch
-from exactness import (
-    assert_close,
-    check,
-    refused,
-    shapes_known,
-    traced,
-    with_statistics,
-)
+from exactness import assert_close, check, refused, shapes_known, traced, with_statistics
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 

@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from exactness import (
-    Apply,
-    assert_close,
-    check,
-    refused,
-    traced,
-    traced_whole,
-)
+from exactness import Apply, assert_close, check, refused, traced, traced_whole
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F

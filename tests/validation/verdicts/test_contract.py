@@ -13,7 +13,7 @@ import fxlab
 from fxlab import Session, from_callable, verdict
 from fxlab.validation import Reference
 from fxlab.validation.arguments import as_graph
-from fxlab.validation.verdicts import comparison
+from fxlab.validation.verdicts import runs_compared
 from fxlab.validation.verdicts.runs import gradients_flow
 
 
@@ -414,7 +414,7 @@ def test_gradients_are_told_to_flow_as_they_do(function):
 
 
 def test_a_verdict_says_that_a_device_without_float64_was_judged_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(comparison, "has_float64", lambda device: False)
+    monkeypatch.setattr(runs_compared, "has_float64", lambda device: False)
     found = judged(lambda x: x / 3, lambda x: x * (1 / 3))
     assert found.reason.endswith("; judged on the CPU, as cpu has no float64")
     assert "judged on" not in judged(torch.sin, torch.sin).reason

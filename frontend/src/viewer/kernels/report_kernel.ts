@@ -16,6 +16,8 @@ export class ReportKernel implements Kernel {
   readonly state: KernelState;
   readonly values: WrittenValues | null;
   private readonly closed = new AbortController();
+  /** The timer of the address, which takes a browser 5 ms: first it paints what was clicked. */
+  private address = 0;
 
   /** `graph` is its number among several in one report, from 1, which the address then begins with. */
   constructor(
@@ -44,6 +46,7 @@ export class ReportKernel implements Kernel {
   follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void {
     const follow = (): void => {
       if (this.graph && partsOf(location.hash).graph !== this.graph) return;
+      clearTimeout(this.address);
       const view = this.viewOfAddress();
       if (view) changed("view", view);
       else changed("status");
@@ -60,23 +63,19 @@ export class ReportKernel implements Kernel {
   keep<K extends Kept>(name: K, value: KernelState[K]): void {
     this.state[name] = value;
     if (name === "panels") panels = value as PanelState;
-    try {
-      if (name === "view" && !this.closed.signal.aborted) this.keepInAddress(value as ViewState);
-    } catch {
-      // Where a browser keeps nothing, the report is read as well.
-    }
+    if (name !== "view") return;
+    clearTimeout(this.address);
+    this.address = window.setTimeout(() => this.keepInAddress(value as ViewState), 50);
   }
 
   ask(message: Asked): Promise<Answer> {
-    return Promise.reject(
-      new Error(
-        `A report shows a session as it was. To ${message.type.replace("-", " ")}, open the model with fxlab.inspect.`,
-      ),
-    );
+    const words = `A report shows a session as it was. To ${message.type.replace("-", " ")}, open the model with fxlab.inspect.`;
+    return Promise.reject(new Error(words));
   }
 
   /** An address says nothing of the groups that a first view has open. */
   private keepInAddress(view: ViewState): void {
+    if (this.closed.signal.aborted) return;
     const { names, alone } = this.state.stages;
     const usual = this.data.graphs[alone[names.length - 1]!]?.opened ?? [];
     const isUsual = [...usual].sort().join("\n") === [...(view.opened ?? usual)].sort().join("\n");
@@ -84,7 +83,11 @@ export class ReportKernel implements Kernel {
     const fragment = [this.graph && `graph=${this.graph}`, fields].filter(Boolean).join("&");
     if (fragment === location.hash.replace(/^#/, "")) return;
     const address = fragment ? `#${fragment}` : location.pathname + location.search;
-    history.replaceState(history.state, "", address);
+    try {
+      history.replaceState(history.state, "", address);
+    } catch {
+      // Where a browser keeps nothing, the report is read as well.
+    }
   }
 
   /** Returns the view that the address holds; null after it was said that it holds none. */
@@ -97,12 +100,9 @@ export class ReportKernel implements Kernel {
         throw new Error(`This report has the stages 0 to ${last}.`);
       return view;
     } catch (error) {
-      const words = error instanceof Error ? error.message : String(error);
       const title = "The address holds no view of this report";
-      this.state.status = {
-        busy: null,
-        error: { number: -Date.now(), title, text: `${words} The link is ignored.` },
-      };
+      const text = `${error instanceof Error ? error.message : String(error)} The link is ignored.`;
+      this.state.status = { busy: null, error: { number: -Date.now(), title, text } };
       return null;
     }
   }

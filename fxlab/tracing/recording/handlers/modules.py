@@ -20,7 +20,7 @@ from fxlab.tracing.recording.opaque_calls import CannotBeWholeError, MethodOf, m
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import Found, Obstacle, TraceError
-from fxlab.tracing.shapes.fake_kernels import is_recurrent_on_fakes, recurrent_results, transformer_result
+from fxlab.tracing.shapes.fake_modules import is_recurrent_on_fakes, recurrent_results, transformer_result
 from fxlab.tracing.shapes.uncounted_lists import all_read
 
 

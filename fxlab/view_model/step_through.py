@@ -1,10 +1,10 @@
-"""One place of a pass as a page shows it: a rewrite, with its lines, or a near miss, with the reason."""
+"""The places of a pass that *Step through* and *Why not* show: a rewrite with its lines, a near miss."""
 
 from collections.abc import Iterable
 
 from torch.fx import GraphModule
 
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.session import Session
 from fxlab.session.near_misses import near_miss
 from fxlab.transformations import Transformation

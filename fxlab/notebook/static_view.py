@@ -1,4 +1,4 @@
-"""The screen as plain HTML: the view of a saved notebook where there is no kernel."""
+"""The screen as plain HTML, for the inspector: the view of a saved notebook where there is no kernel."""
 
 import base64
 from collections.abc import Mapping

@@ -1,47 +1,9 @@
-"""Private facts of torch about the graphs of its compiler: origins of nodes, descriptors of AOTAutograd."""
+"""Private facts of torch about nodes of compiled graphs: origins and descriptors, for the flat graphs."""
 
-import ast
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import Graph, GraphModule, Node
-
-from fxlab.tracing.dynamo.hooks import origin_of
-from fxlab.values.containers import namespace_of
-
-_INSIDE = re.compile(r"\._(?:modules|parameters|buffers)\[")
-
-
-def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]:
-    """Return the outermost modules whose tensors a graph of Dynamo reads, by the function's expressions."""
-    scope = {"L": getattr(output, "local_scope", None), "G": getattr(output, "global_scope", None)}
-    found = {}
-    for node in graph_module.graph.find_nodes(op="placeholder"):
-        origin = origin_of(node)
-        if origin is None or not (inside := _INSIDE.search(origin.text)):
-            continue
-        expression = origin.text[: inside.start()]
-        module = _value_of(ast.parse(expression, mode="eval").body, scope)
-        if isinstance(module, nn.Module):
-            found[expression] = module
-    return found
-
-
-def _value_of(tree: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of Dynamo; ``None`` if that would run foreign code."""
-    if isinstance(tree, ast.Name):
-        return scope.get(tree.id)
-    if isinstance(tree, ast.Attribute):
-        return namespace_of(_value_of(tree.value, scope)).get(tree.attr)
-    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Constant):
-        return None
-    held, key = _value_of(tree.value, scope), tree.slice.value
-    if type(held) in (list, tuple):
-        held = dict(enumerate(held))
-    return held.get(key) if isinstance(held, dict) else None
 
 
 def values_of(graph_module: GraphModule) -> tuple[Any, ...] | None:

@@ -1,4 +1,4 @@
-"""The private hooks of torch's pattern matcher that report failed matches, all in this file.
+"""Private hooks of torch's pattern matcher that report where its patterns fail, for explanations of passes.
 
 While a pass of patterns runs, copies replace its entries, which do the same and report the outcome. The
 answers are the compiler's own, given when it asked, on the graph of that moment.
@@ -22,7 +22,7 @@ from torch.fx import Node
 
 from fxlab.base.heard_calls import LOCK, Call, Patches, held_by_closure
 from fxlab.base.interrupts import RestoringStack
-from fxlab.base.units import counted
+from fxlab.base.words import counted
 from fxlab.operators.node_info import function_text, target_text
 from fxlab.transformations.inductor_patterns.tables import Attempt, Outcome, Pattern, PatternAttempts, any_of
 
@@ -367,7 +367,7 @@ def parts_of(pattern: Any) -> Iterator[Any]:
     seen: set[int] = set()
 
     def walk(part: Any) -> Iterator[Any]:
-        if id(part) in seen or not _is_part(part):
+        if id(part) in seen or not hasattr(part, "pattern_eq"):
             return
         seen.add(id(part))
         inner = [getattr(part, name, None) for name in ("pattern", "inner_pattern")]
@@ -394,7 +394,3 @@ def names_of(pattern: Any) -> tuple[str, ...]:
         if id(getattr(function, "overloadpacket", None)) not in packets
     )
     return tuple(dict.fromkeys(names))
-
-
-def _is_part(value: Any) -> bool:
-    return hasattr(value, "pattern_eq")

@@ -1,9 +1,9 @@
-"""The private hooks of torch's compiler: those of its pattern matcher are in
-``transformations/inductor_patterns/``.
+"""Private hooks of Inductor that report each phase, pass and match of a compile to a :class:`Recorder`.
 
-Each is looked up when a compile begins. Names that this torch does not have are left out, with a remark on
-the parts that cannot be seen without them; borders of phases remain. Patches hold for the whole process while
-something is compiled here, and are undone on any way out.
+Those that report failed matches are in ``transformations/inductor_patterns/``. Each is looked up when a
+compile begins. Names that this torch does not have are left out, with a remark on the parts that cannot be
+seen without them; borders of phases remain. Patches hold for the whole process while something is compiled
+here, and are undone on any way out.
 """
 
 import functools
@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.base.heard_calls import LOCK, Call, Patches, attribute_of
 from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.recording.recorder import PHASES, Recorder
-from fxlab.transformations.inductor_patterns.asking import MatcherRecorder, pattern_name
+from fxlab.transformations.inductor_patterns.hooks import MatcherRecorder, pattern_name
 
 _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in PHASES}
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.view_model.rewrite_state import shown_rewrite
+from fxlab.view_model.step_through import shown_rewrite
 
 
 def test_of_many_lines_the_first_are_shown_and_the_others_counted():

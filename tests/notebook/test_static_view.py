@@ -6,7 +6,7 @@ import base64
 from html.parser import HTMLParser
 from typing import Any
 
-from fxlab.html_report.static_view import MOST_OF_PICTURE, MOST_ROWS, static_view
+from fxlab.notebook.static_view import MOST_OF_PICTURE, MOST_ROWS, static_view
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" class="fx-picture"><text>layer</text></svg>'
 HOSTILE = "<img src=x onerror=alert(1)>&amp;</table><script>"
