@@ -290,7 +290,7 @@ def flex_attention_seen(run: RecordingState) -> Iterator[None]:
                 numbers = arguments_of(name, query)
             # As torch does around them: an index by a scalar tensor would be read as a plain number.
             with TransformGetItemToIndex():
-                _followed(run, body, lambda f, numbers=numbers: f(*numbers))
+                _followed(run, body, partial(lambda given, called: called(*given), numbers))
             indexed_by_tensors(body.graph)
         try:
             # FlexAttention compiles itself unless the stance forbids it.
