@@ -25,7 +25,7 @@ from transformers.utils import logging
 import fxlab
 from benchmarks import measured
 from benchmarks.verdict_models import TEN, tiny, tiny_of_type
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.running.arguments import Inputs
 from fxlab.transformations import available
 from fxlab.transformations.rewriting.rewrite_pass import CandidatePass

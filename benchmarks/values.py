@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 
 import fxlab
 from benchmarks.measure import Comparison
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fxlab.graphs.graph_diff import graph_diff
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.transformations import available
 
 Rewrite = Callable[[GraphModule], GraphModule]

@@ -8,6 +8,7 @@ from fxlab.graphs.nodes import transformed_nodes
 from fxlab.operators import operator_called, operator_of
 from fxlab.operators.node_info import only_input
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts, rounding_readers
 from fxlab.transformations.analysis.module_safety import (
     why_hooked,
@@ -15,7 +16,6 @@ from fxlab.transformations.analysis.module_safety import (
     why_not_plain,
     why_not_replaceable,
 )
-from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -98,6 +100,16 @@ def test_every_public_name_has_a_page_in_the_reference(site: Path) -> None:
 def test_every_notebook_is_in_the_site(site: Path) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         assert (site / "notebooks" / f"{notebook.stem}.html").exists()
+
+
+def test_every_name_of_the_reference_is_there() -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    for block in re.findall(r"^```\{names\}\n(.*?)^```$", text, flags=re.M | re.S):
+        for name, members in re.findall(r"^(?!PASSES$)([\w.]+)(?:: (.+))?$", block, flags=re.M):
+            value = resolve_name(f"fxlab.{name}")
+            source = inspect.getsource(value) if members else ""  # where attributes of objects are
+            for member in filter(None, members.split(", ")):
+                assert hasattr(value, member) or f"self.{member} = " in source or f"{member}: " in source
 
 
 def test_the_gallery_shows_the_reports_that_are_made_for_it() -> None:

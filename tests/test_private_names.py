@@ -96,7 +96,7 @@ PROGRAM = """
 
     def trace_step():
         import fxlab
-        step = fxlab.trace_step(Model(), torch.ones(2, 4), lambda output: output.sum())
+        step = fxlab.trace_step(Model(), torch.ones(2, 4), loss=lambda output: output.sum())
         assert "grad of a.weight" in step(**fxlab.Session(step).inputs)
 
     def outcome(paths, run):

@@ -1,6 +1,6 @@
 """Functions of torch and of Python files patched for a while, in one thread: tracing and listening do it.
 
-All that fxlab exchanges while a model runs goes through :func:`patched_functions`, the one table of it. In
+Attributes go through :func:`patched_functions`, the one table of them, code by :func:`exchanged_code`. In
 the place of a function stands one that asks which thread calls it: two threads may exchange the same
 function, in any order, others never notice, and the function itself is there again as soon as nobody
 exchanges it.

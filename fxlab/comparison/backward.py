@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from fxlab.comparison.weights import SAME, Weight
+from fxlab.comparison.weights import Weight
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
 from fxlab.validation.alignment.side import Side
 from fxlab.validation.verdicts.gradients import ValueGradients, value_gradients_in_float64
 from fxlab.validation.verdicts.judgement import Judgement, Status
-from fxlab.values.tensors import row_digests
+from fxlab.values.row_digests import row_digests
 
 _ROUNDINGS = 4
 """How much farther than values the rounding of weights moves their gradients."""
 
 
 @dataclass(frozen=True)
-class Backward:
+class GradientComparison:
     """The gradients of two models, compared by their values in float64."""
 
     judgements: dict[str, Judgement]
@@ -32,7 +32,7 @@ class Backward:
     """
 
 
-def backward_of(alignment: Alignment, weights: Collection[Weight]) -> Backward:
+def backward_of(alignment: Alignment, weights: Collection[Weight]) -> GradientComparison:
     """Compare the gradients of the outputs that were compared, each times the same random numbers."""
     ours, theirs = (
         value_gradients_in_float64(side.module, side.inputs, [pair[place] for pair in alignment.outputs])
@@ -43,8 +43,8 @@ def backward_of(alignment: Alignment, weights: Collection[Weight]) -> Backward:
     tolerance = max(_ROUNDINGS * moved, TOLERANCE)
     judgements = dict(_judged(alignment, ours, theirs, weights, tolerance))
     if all(judgement.status is not Status.DIFFERENT for judgement in judgements.values()):
-        return Backward(judgements, [])
-    return Backward(judgements, _parted(alignment.transformed, theirs, ours, tolerance))
+        return GradientComparison(judgements, [])
+    return GradientComparison(judgements, _parted(alignment.transformed, theirs, ours, tolerance))
 
 
 def _joined_gradient(
@@ -109,11 +109,7 @@ def _beside(mine: torch.Tensor, its: torch.Tensor, tolerance: float) -> Judgemen
 
 def _counterparts(alignment: Alignment, weights: Collection[Weight]) -> dict[str, str]:
     """Return inputs and parameters of the candidate, and their names in the reference."""
-    names = {
-        weight.candidate: weight.reference[0]
-        for weight in weights
-        if weight.status in SAME and len(weight.reference) == 1 and weight.status != "part"
-    }
+    names = {weight.candidate: weight.reference[0] for weight in weights if weight.is_whole}
     sides = alignment.transformed, alignment.original
     placeholders = (side.module.graph.find_nodes(op="placeholder") for side in sides)
     inputs = {str(a.target): str(b.target) for a, b in zip(*placeholders, strict=False)}

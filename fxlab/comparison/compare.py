@@ -13,7 +13,7 @@ from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs, trained_alike
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
-from fxlab.comparison.weights import SAME, WRONG, compare_weights
+from fxlab.comparison.weights import SAME, WRONG, find_weights
 from fxlab.front_desk.sources import Model
 from fxlab.html_report.report import report as write_report
 from fxlab.models.running.arguments import Inputs
@@ -107,7 +107,7 @@ def compare(
         others = candidate_inputs, outputs, require_bool(gradients, "gradients")
         return compare_recorded(reference, candidate, inputs, *others)
     first, second, left = given_models(reference, candidate, inputs, candidate_inputs)
-    compared = compare_weights(first.holder, second.holder)
+    compared = find_weights(first.holder, second.holder)
     is_called = first.is_compiled or second.is_compiled
     ours_trained = theirs_trained = None
     if require_bool(gradients, "gradients") and is_called:

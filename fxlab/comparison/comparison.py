@@ -13,7 +13,7 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Judged, json_values
 from fxlab.base.units import with_unit
 from fxlab.base.words import listed
-from fxlab.comparison.backward import Backward
+from fxlab.comparison.backward import GradientComparison
 from fxlab.comparison.stages import Module, compared_modules, enclosing, session_of_two
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
@@ -94,7 +94,7 @@ class Comparison(Judged):
     inputs: Inputs | None = field(repr=False)
     """``None`` where runs were compared that were recorded."""
     candidate_inputs: Inputs | None = field(repr=False)
-    backward: Backward | None = field(default=None, repr=False)
+    backward: GradientComparison | None = field(default=None, repr=False)
     """The findings about gradients, if they were asked for."""
     notes: tuple[str, ...] = ()
     """The parts that could not be seen, and other differences, of runs that were recorded."""

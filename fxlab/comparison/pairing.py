@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.checks import describe
-from fxlab.comparison.weights import SAME, Weight
+from fxlab.comparison.weights import Weight
 from fxlab.front_desk.sources import inputs_or_examples, source_of, traced
 from fxlab.models.graph_modules.graph_module import check_lints
 from fxlab.models.running.arguments import Inputs, argument_names, given_arguments, given_inputs
@@ -116,7 +116,7 @@ def trained_alike(
     pairs |= {
         f"{candidate.prefix}{weight.candidate}": f"{reference.prefix}{weight.reference[0]}"
         for weight in weights
-        if weight.status in SAME and len(weight.reference) == 1 and weight.status != "part"
+        if weight.is_whole
     }
     alike = {name: other for name, other in pairs.items() if name in theirs and other in ours}
     return {name: name for name in ours}, alike

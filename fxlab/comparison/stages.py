@@ -8,8 +8,8 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.torch_private import PyTreeCodeGen
 from fxlab.graphs.matching import keep_pairs
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.graph_modules.generated_code import protect
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import module_path
 from fxlab.session import Session

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from fxlab.models.state.tensor_state import named_tensors, place_of
-from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, row_digests, unit_of
+from fxlab.values.row_digests import row_digests
+from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, unit_of
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
@@ -48,6 +49,11 @@ class Weight:
     status: str
     """One of :data:`SAME`, or of :data:`ODD`."""
     detail: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one whole parameter of the reference, in any form."""
+        return self.status in SAME and self.status != "part" and len(self.reference) == 1
 
     @property
     def is_odd(self) -> bool:
@@ -199,7 +205,7 @@ def _is_near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=_NEAR)
 
 
-def compare_weights(
+def find_weights(
     reference: nn.Module | Mapping[str, torch.Tensor], candidate: nn.Module | Mapping[str, torch.Tensor]
 ) -> list[Weight]:
     """Find the counterpart of each weight of a model in another.

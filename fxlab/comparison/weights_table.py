@@ -53,7 +53,7 @@ def compare_weights(
 
 def compared_weights(reference: Any, candidate: Any) -> list[weights.Weight]:
     """Return the weights of the candidate, each with its counterpart in the reference."""
-    return weights.compare_weights(_held(reference, "reference"), _held(candidate, "candidate"))
+    return weights.find_weights(_held(reference, "reference"), _held(candidate, "candidate"))
 
 
 def _held(given: Any, name: str) -> torch.nn.Module | Mapping[str, torch.Tensor]:

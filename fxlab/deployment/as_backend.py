@@ -13,10 +13,10 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.checks import require_bool
-from fxlab.base.words import counted
+from fxlab.base.words import counted, error_words
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.node_difference import is_same_graph
-from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.graph_modules.copies import changed_copy
 from fxlab.models.state.tensor_state import Sampled, count_fused_steps
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.tracing.dynamo.capture import runnable
@@ -136,7 +136,7 @@ class _Backend:
         try:
             lifted = LiftedGraph(captured, values, modules[starts[0] :] if starts else modules)
         except Exception as error:  # Dynamo's graphs may hold anything
-            self.warn(f"{name} runs without passes: it cannot be rewritten: {_words(error)}")
+            self.warn(f"{name} runs without passes: it cannot be rewritten: {error_words(error)[:200]}")
             return runnable(captured)
         return _Graph(name, captured, lifted, self).run
 
@@ -178,7 +178,9 @@ class _Graph:
             if self._has_effects:  # something may be written or drawn: the captured graph cannot take over
                 raise
             output = self._captured(*values)  # raises the same, unless a pass is to blame
-            self._leave_off(f"{self._pass_names()} not used: the changed graph raised {_words(error)}")
+            self._leave_off(
+                f"{self._pass_names()} not used: the changed graph raised {error_words(error)[:200]}"
+            )
             return output
         return (output,) if self._lifted.is_single else output
 
@@ -194,7 +196,7 @@ class _Graph:
             try:
                 self._make(values)
             except Exception as error:
-                self._leave_off(f"{self._pass_names() or 'passes'}: {_words(error)}")
+                self._leave_off(f"{self._pass_names() or 'passes'}: {error_words(error)[:200]}")
             self._made_for = made_for
         if self._changed is not None and self._backend.check and len(self._judged) < 2:
             sizes = [tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in values]
@@ -256,7 +258,7 @@ class _Graph:
             stage = changed_copy(module, pass_, writes_tensors=not pass_.copies_on_write)
             stage.graph.lint()
         except Exception as error:  # a foreign pass may raise anything
-            self._warn(f"{pass_.name}: it raised {_words(error)}")
+            self._warn(f"{pass_.name}: it raised {error_words(error)[:200]}")
             return None
         if trained is not None and _makes_tensors(stage, trained):
             self._warn(
@@ -280,7 +282,7 @@ class _Graph:
             name, verdict = next((name, found) for name, found in verdicts if not found.agrees)
             reason = f"{name}, the first that does not agree: {verdict.status}: {verdict.reason}"
         except Exception as error:  # nothing can be compared, or the graph raises
-            reason = f"{self._pass_names()}: nothing could be compared: {_words(error)}"
+            reason = f"{self._pass_names()}: nothing could be compared: {error_words(error)[:200]}"
         self._leave_off(reason)
 
     def _leave_off(self, reason: str) -> None:
@@ -316,7 +318,3 @@ def _may_have_effects(node: torch.fx.Node) -> bool:
     return calls and (
         bool(written_arguments(node)) or draws_random_numbers(node) or operator_of(node) is None
     )
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}"

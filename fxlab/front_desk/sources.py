@@ -1,4 +1,4 @@
-"""The forms in which public functions take a model or a session: graphs are made of all but these here.
+"""The forms in which public functions take a model: a module, a function, a graph, a program, a session.
 
 Only here the rest of fxlab comes to the tracer, and only for a model that is not a graph yet.
 """

@@ -1,4 +1,4 @@
-"""The difference of two generated codes line by line, in linear time.
+"""The difference of two generated codes line by line, in linear time, for ``code_diff``.
 
 ``difflib`` searches the whole rest for each equal stretch, which is quadratic if every second line has
 changed. A line is known by the nodes that it stands for, so lines are matched by these, in the longest

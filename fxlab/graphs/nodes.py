@@ -14,19 +14,7 @@ from fxlab.base.first_use import pd
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, is_session, resolved
 from fxlab.graphs.provenance import Provenance
 from fxlab.graphs.unfolded import unfolded
-from fxlab.operators import operator_for
-from fxlab.operators.node_info import (
-    class_names,
-    frames_of,
-    kind_text,
-    module_path,
-    modules_by_path,
-    nodes_at,
-    parameter_count,
-    shape_and_dtype,
-    target_text,
-    unknown_node,
-)
+from fxlab.operators import node_info, operator_for
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.marks import marks
@@ -103,18 +91,20 @@ def nodes(
         *(graph.passes if is_session(graph) else ()),
     ]
     names = {one.signature: str(one.name) for one in passes if isinstance(one, Transformation)}
-    modules = modules_by_path(graph_module)
+    modules = node_info.modules_by_path(graph_module)
 
     def row(node: Node) -> list[Any]:
-        shape, dtype = shape_and_dtype(node)
+        shape, dtype = node_info.shape_and_dtype(node)
         return [
             node.op,
-            target_text(node),
-            module_path(node),
-            class_names(node, modules.get(str(node.target)) if node.op == "call_module" else None),
+            node_info.target_text(node),
+            node_info.module_path(node),
+            node_info.class_names(node, modules.get(str(node.target)) if node.op == "call_module" else None),
             shape,
             dtype,
-            "\n".join(f"{f['file']}:{f['line']} {f['function']}: {f['code']}" for f in frames_of(node)),
+            "\n".join(
+                f"{f['file']}:{f['line']} {f['function']}: {f['code']}" for f in node_info.frames_of(node)
+            ),
             ", ".join(sorted(names.get(mark, mark) for mark in marks(node))),
             [value.name for value in node.all_input_nodes],
             [user.name for user in node.users],
@@ -141,29 +131,33 @@ def chosen_nodes(
     if op not in (None, *_OPS):
         raise ValueError(f"op: expected one of {', '.join(_OPS)}, got {describe(op)}.")
     # A module that computes nothing, such as a dropout in evaluation, has no nodes, and is no mistake.
-    if module and module not in modules_by_path(graph_module) and not nodes_at(graph_module.graph, module):
-        raise unknown_node(graph_module.graph, module)
+    if (
+        module
+        and module not in node_info.modules_by_path(graph_module)
+        and not node_info.nodes_at(graph_module.graph, module)
+    ):
+        raise node_info.unknown_node(graph_module.graph, module)
     return [
         node
         for node in (graph_module.graph.nodes if where is None else _meant(graph_module, where))
         if op in (None, node.op)
-        and (target is None or node.target == target or target_text(node) == target)
-        and (module is None or f"{module_path(node)}.".startswith(f"{module}."))
+        and (target is None or node.target == target or node_info.target_text(node) == target)
+        and (module is None or f"{node_info.module_path(node)}.".startswith(f"{module}."))
     ]
 
 
 def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     """Return the nodes that ``where`` of :func:`nodes` means; ValueError if a text means none."""
-    graph, modules = graph_module.graph, modules_by_path(graph_module)
+    graph, modules = graph_module.graph, node_info.modules_by_path(graph_module)
     if isinstance(where, str):
         words = re.sub(r"[\W_]+", " ", where).lower().strip()
-        found = nodes_at(graph, where) or [
+        found = node_info.nodes_at(graph, where) or [
             node
             for node in graph.nodes
-            if words in (kind_text(node, modules).lower(), node.op.replace("_", " "))
+            if words in (node_info.kind_text(node, modules).lower(), node.op.replace("_", " "))
         ]
         if not found:
-            raise unknown_node(graph, where)
+            raise node_info.unknown_node(graph, where)
         return found
     if isinstance(where, type):
         return [node for node in graph.nodes if isinstance(modules.get(str(node.target)), where)]
@@ -235,7 +229,7 @@ def transformed_nodes(
 
 
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> pd.DataFrame:
-    modules = modules_by_path(graph_module)
+    modules = node_info.modules_by_path(graph_module)
     rows = {name: _row(node, modules) for name, node in nodes.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS_OF_CHANGED)).rename_axis("node")
 
@@ -256,14 +250,14 @@ def _side_by_side(
 
 
 def _row(node: Node, modules: Mapping[str, torch.nn.Module]) -> list[Any]:
-    shape, dtype = shape_and_dtype(node)
+    shape, dtype = node_info.shape_and_dtype(node)
     return [
         node.op,
-        target_text(node),
-        module_path(node),
+        node_info.target_text(node),
+        node_info.module_path(node),
         shape,
         dtype,
-        parameter_count(node, modules),
+        node_info.parameter_count(node, modules),
         [argument.name for argument in node.all_input_nodes],
         [user.name for user in node.users],
     ]

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from fxlab.base.checks import type_error
 from fxlab.base.words import listed
-from fxlab.models.graph_modules.graph_module import deep_copy, share_tensors_copy
+from fxlab.models.graph_modules.copies import deep_copy, share_tensors_copy
 from fxlab.models.running.running import generators_kept
 from fxlab.operators.node_info import dtype_name
 from fxlab.values.results_on_disk import WeightFile, on_disk

@@ -1,4 +1,4 @@
-"""From a model to its inspector in one call; what takes long to import comes after words in the cell."""
+"""``fxlab.inspect``: from a model to its inspector in one call; words in the cell until all is imported."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.outline import is_outline
 from fxlab.notebook.page.view_state import BELOW, NOTHING, checked_view
 from fxlab.notebook.page.widget import PageWidget
+from fxlab.view_model import session_state
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -32,14 +33,6 @@ from fxlab.view_model.pass_state import (
 )
 from fxlab.view_model.protocol import Extra, Outputs, PassError
 from fxlab.view_model.session_remarks import session_remarks
-from fxlab.view_model.session_state import (
-    CHECKING,
-    COMPARING,
-    RECORDED_AGAIN,
-    changed_nodes_state,
-    check_failure,
-    outputs_state,
-)
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -103,7 +96,7 @@ class Screen(PageWidget):
         try:
             self._first_look.check(in_slices=in_slices)
         except BaseException as error:
-            self._check_failure = check_failure(error)
+            self._check_failure = session_state.check_failure(error)
             self._show_outputs(self._check_failure)
             raise
         self._catch_up()
@@ -246,14 +239,18 @@ class Screen(PageWidget):
         }
 
     def _show_tables(self) -> None:
-        changed = changed_nodes_state(self._session)
+        changed = session_state.changed_nodes_state(self._session)
         if not self._session.applied:
-            outputs = self._check_failure or CHECKING if self._is_unchecked else outputs_state(self._session)
+            outputs = (
+                self._check_failure or session_state.CHECKING
+                if self._is_unchecked
+                else session_state.outputs_state(self._session)
+            )
             if self._first_look is not None and self._first_look.is_recorded_again:
-                outputs = {**outputs, "text": f"{RECORDED_AGAIN} {outputs['text']}"}
+                outputs = {**outputs, "text": f"{session_state.RECORDED_AGAIN} {outputs['text']}"}
             self._shown_tables, self._owes_outputs = {"outputs": outputs, "nodes": changed}, False
             return
-        self._shown_tables = {"outputs": COMPARING, "nodes": changed}
+        self._shown_tables = {"outputs": session_state.COMPARING, "nodes": changed}
         self._owes_outputs = True
         if not self._places:
             self._compare_outputs()
@@ -266,7 +263,7 @@ class Screen(PageWidget):
         if not self._owes_outputs:
             return
         try:
-            outputs = outputs_state(self._session)
+            outputs = session_state.outputs_state(self._session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
         self._show_outputs(outputs)

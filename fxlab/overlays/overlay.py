@@ -1,4 +1,4 @@
-"""A value for each node of a graph, by which the graph is coloured, also given as a table or a file."""
+"""A value for each node of a graph, by which pictures are coloured, also given as a table or a file."""
 
 from __future__ import annotations
 

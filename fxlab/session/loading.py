@@ -84,7 +84,7 @@ def load_session(
             _with_all_candidates(pass_, saved) for pass_ in items_of(passes, "passes", "transformations")
         ]
     session = Session(model, inputs, passes=passes, weights=weights)
-    found = take_over(session, saved, os.fspath(path))
+    found = _take_over(session, saved, os.fspath(path))
     if found:
         warnings.warn(
             f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",
@@ -104,7 +104,7 @@ def _with_all_candidates(pass_: Any, saved: Mapping[str, Any]) -> Any:
     return pass_._limited(replace(limit, excluded=limit.excluded - nodes))
 
 
-def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
+def _take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
     """Apply the choices of a saved session to a new one, which cannot undo them; return the differences.
 
     Raises ValueError if a pass is missing or has other arguments; ``name`` is that of the file;

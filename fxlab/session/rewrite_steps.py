@@ -1,4 +1,4 @@
-"""The rewrites of a pass one by one, each with its nodes before and after."""
+"""The rewrites of a pass one by one, each with its nodes before and after, for stepping through them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One traced model and its switchable stack of transformations, without a screen."""
+"""``fxlab.Session``: one traced model and its switchable stack of passes, without a screen."""
 
 from __future__ import annotations
 

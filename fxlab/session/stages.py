@@ -1,4 +1,4 @@
-"""Stages: the module after each transformation of a stack, made from the one below."""
+"""The stages of a session's stack: the module after each pass, made from the one below."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 from fxlab.base.author_frames import from_author_on
 from fxlab.base.garbage import without_collecting
 from fxlab.graphs.matching import remember_source_graph
-from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.graph_modules.copies import changed_copy
 from fxlab.models.state.module_state import ModuleState
 from fxlab.models.state.tensor_state import TensorState
 from fxlab.session.errors import TransformationError

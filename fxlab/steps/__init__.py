@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from fxlab.steps.loop import as_step as as_step
     from fxlab.steps.loop import compare_steps as compare_steps
     from fxlab.steps.traced_step import trace_step as trace_step
-    from fxlab.validation.cost.profile import collectives as collectives
+    from fxlab.validation.cost.collectives import collectives as collectives
 else:
     __all__, __getattr__ = on_first_use(__name__)

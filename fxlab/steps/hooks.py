@@ -1,4 +1,4 @@
-"""Private attributes of ``fully_shard`` and ``DistributedDataParallel``, read in one place."""
+"""Private attributes of ``fully_shard`` and ``DistributedDataParallel``, for the steps of spread models."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -15,12 +15,13 @@ from fxlab.base.checks import items_of, require_bool
 from fxlab.base.results import Judged
 from fxlab.base.words import counted
 from fxlab.front_desk.sources import SessionLike, checked_session
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.parallel.placements import layout_of, local_part
 from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.models.running.autocast import autocast_set
 from fxlab.models.running.running import generators_kept, seed_generators
-from fxlab.models.running.step_record import GuardError, StepInput, StepRecord, step_record
+from fxlab.models.running.step_guards import GuardError
+from fxlab.models.running.step_record import StepInput, StepRecord, step_record
 from fxlab.models.state.model_state import state_kept
 from fxlab.steps.arguments import Batch
 from fxlab.steps.optimizer_step import OptimizerStep

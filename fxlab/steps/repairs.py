@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fxlab.base.torch_private import OpOverload, pytree
-from fxlab.models.running.step_record import GUARDS, require_number, require_shape
+from fxlab.models.running.step_guards import GUARDS, require_number, require_shape
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.operators.node_info import known_result, known_shape, line_of
 from fxlab.steps.places import ANY_SIZE, DRAW, NUMBER, READ, RECOMPUTED

@@ -1,4 +1,4 @@
-"""Models spread over ranks: inputs of a step are this rank's parts, which the step makes whole."""
+"""Models spread over ranks, for recorded passes: inputs are this rank's parts, which the step makes whole."""
 
 from __future__ import annotations
 

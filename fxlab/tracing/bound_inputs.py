@@ -1,4 +1,4 @@
-"""The inputs of a trace: bound to the parameters of ``forward``, checked, and made fake."""
+"""The inputs of a trace, for its runs and checks: bound to the parameters of ``forward``, also resized."""
 
 from __future__ import annotations
 

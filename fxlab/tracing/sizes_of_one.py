@@ -1,4 +1,4 @@
-"""Given sizes of one, as batches of one image and texts of one token, recorded on other sizes.
+"""Given sizes of one, as batches of one image and texts of one token, for which a trace takes other sizes.
 
 A size of one is broadcast, squeezed and left out of strides, so torch asks whether a symbol is one, which
 fixes it. A graph of a larger batch is mostly right for one too: whether it is, the comparison shows.

@@ -1,4 +1,4 @@
-"""Model in, executable and readable graph module out: the pipeline, and the ladder of ways through it."""
+"""``fxlab.symbolic_trace``: model in, readable graph module out; the pipeline, and the ladder of ways."""
 
 from __future__ import annotations
 
@@ -42,12 +42,7 @@ from fxlab.tracing.shapes.fake_state import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.slices import Outcomes, Recorded, Slices
 from fxlab.tracing.torch_private import require_all
-from fxlab.tracing.verification.compare_with_eager import (
-    DifferenceError,
-    check_given,
-    check_others,
-    check_second_run,
-)
+from fxlab.tracing.verification import compare_with_eager
 from fxlab.tracing.verification.eager import EagerReference
 from fxlab.tracing.verification.size_guards import guard_sizes
 
@@ -256,7 +251,7 @@ class _Pipeline:
                 failure = error
                 kept += [error] if isinstance(error, TensorKeptError) else []
                 # A model may compute something else when it notices that it is traced.
-                self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
+                self._hides_fakes = self._hides_fakes or isinstance(error, compare_with_eager.DifferenceError)
                 continue
             if rung.name in (DYNAMIC, DATA) and (better := self._holding_for_more(traced)):
                 reason = traced.reasons[0]
@@ -341,14 +336,16 @@ class _Pipeline:
             return [*self._compared_as_it_is(module, eager), *guards]
         computes = run.fakes.has_data or run.real is not None
         try:
-            others = check_others(eager, module, run.fakes, recorded.outcomes, on_other_data=computes)
+            others = compare_with_eager.check_others(
+                eager, module, run.fakes, recorded.outcomes, on_other_data=computes
+            )
             guards = guarded()
         except TraceError:
             self._compared_as_it_is(module, eager)  # says more, if the graph is wrong there as well
             raise
         findings = [*self._compared_as_it_is(module, eager), *others]
         if any(finding.kind == "attribute" for finding in run.recording.findings):
-            findings += check_second_run(eager, module)
+            findings += compare_with_eager.check_second_run(eager, module)
         return [*findings, *guards]
 
     def _compared_as_it_is(self, module: GraphModule, eager: EagerReference) -> list[Finding]:
@@ -356,7 +353,7 @@ class _Pipeline:
         module.graph.lint()
         module.recompile()
         if self._compares:
-            return check_given(eager, module)
+            return compare_with_eager.check_given(eager, module)
         why = "the model has no data" if self._check else "check=False"
         return [Found.NOT_COMPARED("the model", reason=why)]
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.torch_private import dispatch_modes, function_modes
-from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.graph_modules.copies import changed_copy
 from fxlab.models.running.arguments import Inputs
 from fxlab.models.state.module_state import ModuleState
 from fxlab.models.state.settings import put_settings_back, settings_now

@@ -1,4 +1,4 @@
-"""Limit a pass to some of its candidates, as sessions do that exclude one.
+"""Limits a pass to some of its candidates, as sessions do that exclude one.
 
 A limit is an argument of a pass like any other, so a limited pass has its own signature, and marks, reversal
 and composition need not know about limits.

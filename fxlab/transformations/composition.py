@@ -7,7 +7,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.checks import require_bool
 from fxlab.models.graph_modules.bodies import graphs_of
-from fxlab.models.graph_modules.graph_module import deep_copy
+from fxlab.models.graph_modules.copies import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.journal.journaled import restored_on_failure
 from fxlab.transformations.registry import as_pass

@@ -1,4 +1,4 @@
-"""A digest of any value that is the same in every process and tells transformations apart."""
+"""A digest of any value, the same in every process: sessions and their files tell passes apart by it."""
 
 import copyreg
 import dataclasses

@@ -7,9 +7,9 @@ from fxlab.base.first_use import on_first_use
 if TYPE_CHECKING:
     from fxlab.validation.cost.benchmark import Times as Times
     from fxlab.validation.cost.benchmark import benchmark as benchmark
+    from fxlab.validation.cost.collectives import collectives as collectives
     from fxlab.validation.cost.memory import MemoryUse as MemoryUse
     from fxlab.validation.cost.memory import memory as memory
-    from fxlab.validation.cost.profile import collectives as collectives
     from fxlab.validation.cost.profile import profile as profile
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
     from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation

@@ -1,4 +1,4 @@
-"""The arguments that functions of this package have in common: models, sessions and inputs."""
+"""Models and sessions given to functions of this package, as graphs to run; checks that they can run."""
 
 from contextlib import suppress
 from inspect import isroutine
@@ -7,14 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule
 
-from fxlab.front_desk.sources import (
-    Model,
-    compared_models,
-    graph_of,
-    inputs_or_examples,
-    module_of,
-    module_of_function,
-)
+from fxlab.front_desk import sources
 from fxlab.models.graph_modules.generated_code import protect
 from fxlab.models.hooks import compiled_calls, is_compiled, may_be_compiled
 from fxlab.models.parallel.ranks import why_not_judged
@@ -43,7 +36,7 @@ def as_graph(model: Any, inputs: Inputs) -> GraphModule:
     if isinstance(model, GraphModule):
         return model
     if isroutine(model):
-        model = module_of_function(model)
+        model = sources.module_of_function(model)
     graph, (args, kwargs) = Graph(), given_arguments(inputs)
     named = enumerate(name.replace(".", "_") for name in argument_names(model, len(args)))
     names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
@@ -72,12 +65,12 @@ def compiled_call(model: Any, inputs: Inputs) -> GraphModule | None:
     return as_graph(model, inputs)
 
 
-def graph_to_run(model: Model, name: str, inputs: Inputs) -> GraphModule:
+def graph_to_run(model: sources.Model, name: str, inputs: Inputs) -> GraphModule:
     """Return a model as a graph that is run as it is; a function is traced, unless it runs compiled code."""
-    module: Any = module_of(model, name)
+    module: Any = sources.module_of(model, name)
     if not isroutine(module):
         return as_graph(module, inputs)
-    return compiled_call(module, inputs) or graph_of(module, name, inputs)
+    return compiled_call(module, inputs) or sources.graph_of(module, name, inputs)
 
 
 def check_runs(module: torch.nn.Module, name: str) -> None:
@@ -106,15 +99,15 @@ def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
 
 
 def graphs_to_run(
-    reference: Model, candidate: Model, inputs: Inputs | None
+    reference: sources.Model, candidate: sources.Model, inputs: Inputs | None
 ) -> tuple[GraphModule, GraphModule, Inputs]:
     """Return two models as graphs that run node by node, and the inputs to run them on."""
-    first, second, known = compared_models(reference, candidate, inputs)
-    given = inputs_or_examples(known, first)
+    first, second, known = sources.compared_models(reference, candidate, inputs)
+    given = sources.inputs_or_examples(known, first)
     for model, name in (first, "reference"), (second, "candidate"):
         if (call := compiled_call(model, given)) is not None:
             raise CompiledCodeError(name, call)
-    first, second = graph_of(first, "reference", given), graph_of(second, "candidate", given)
+    first, second = sources.graph_of(first, "reference", given), sources.graph_of(second, "candidate", given)
     check_runs(first, "reference")
     check_runs(second, "candidate")
     check_runs_by_node(first, "reference")

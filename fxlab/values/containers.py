@@ -1,4 +1,4 @@
-"""Containers that a model holds, read and written by the methods of the built-in classes.
+"""Containers that a model holds, read and written by methods of the built-in classes, for traces and state.
 
 Classes of a model may refuse writes, count reads or answer in other ways, as a frozen configuration does. Nor
 is an object asked for its class, since its answer may be wrong.

@@ -1,19 +1,17 @@
-"""Tensors in nested values by path; bits, float64 copies and plain parts of values: every room asks."""
+"""Tensors in nested values by path; bits and float64 copies of tensors, and their kinds: every room asks."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import sys
-import zlib
 from collections import UserDict
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxlab.base.torch_private import FakeTensor, modes_disabled, pytree
 from fxlab.values.nested import is_registered, parts_inside
@@ -326,77 +324,3 @@ def to_float64(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
     if device != tensor.device:
         tensor, copy = tensor.to(device), False  # first, as the device may not convert it either
     return tensor.to(wide_dtype(tensor.dtype), copy=copy)
-
-
-_IMMUTABLE: dict[type, type] = {immutable_list: list, immutable_dict: dict}
-
-
-class PlainPart(NamedTuple):
-    """A part of a model's output apart from its numbers: the class and its plain contents."""
-
-    cls: type
-    value: Any = None
-    """A text or other plain value."""
-    keys: tuple[Any, ...] = ()
-    """Those of a mapping, in their order."""
-
-    def is_like(self, other: PlainPart) -> bool:
-        """Tell whether two parts look the same to a caller; a class that was defined twice is the same."""
-        names = [(cls.__module__, cls.__qualname__) for cls in (self.cls, other.cls)]
-        common = [[key for key in a.keys if key in b.keys] for a, b in ((self, other), (other, self))]
-        ours, theirs = (repr(v) if isinstance(v, float | complex) else v for v in (self.value, other.value))
-        return names[0] == names[1] and bool(ours == theirs) and common[0] == common[1]
-
-
-def plain_parts(output: Any) -> dict[str, PlainPart]:
-    """Return the parts without tensors, by path: classes, texts and other plain values.
-
-    Tensors, also parameters, and the numbers that it returns count by their class alone. The path of the
-    output itself is empty.
-    """
-    return {path: _plain_part(value) for path, value in walk(output, "", set())}
-
-
-def _plain_part(value: Any) -> PlainPart:
-    if isinstance(value, torch.Tensor):
-        return PlainPart(torch.Tensor if is_plain(value) else type(value))
-    if isinstance(value, NumberAttribute):
-        return PlainPart(type(value.value), value.value)
-    if isinstance(value, Mapping):
-        return PlainPart(_IMMUTABLE.get(type(value), type(value)), keys=tuple(value))
-    cls = _IMMUTABLE.get(type(value), type(value))
-    return PlainPart(cls, value if isinstance(value, (*SIMPLE, set, frozenset, range, slice)) else None)
-
-
-_AT_ONCE = 2**23
-"""The number of bytes that are digested at once."""
-_WORD = 8
-
-
-def row_digests(tensor: torch.Tensor, dim: int = 0) -> list[int]:
-    """Return a digest of 64 bits for the slice at each index of a dimension, its dtype and its size."""
-    rows = tensor.detach().movedim(dim, 0)
-    if not rows.numel():
-        return [0] * len(rows)
-    found: list[int] = []
-    size = rows[0].numel() * rows.element_size()
-    words = -(-size // _WORD)
-    factors = _factors(words)
-    salt = zlib.crc32(f"{tensor.dtype} {size}".encode())
-    at_once = max(1, _AT_ONCE // size)
-    for start in range(0, len(rows), at_once):
-        block = rows[start : start + at_once]
-        bits = bits_of(block.contiguous()).cpu().reshape(len(block), -1)
-        bits = torch.nn.functional.pad(bits, (0, words * _WORD - bits.shape[1]))
-        # Products and sums of whole numbers wrap round, so that their order does not matter.
-        mixed = bits.view(torch.int64)
-        for _ in range(2):
-            mixed = (mixed ^ (mixed >> 31)) * factors
-        found += (mixed.sum(1) ^ salt).tolist()
-    return found
-
-
-@lru_cache(maxsize=64)
-def _factors(words: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(words)
-    return torch.randint(-(2**63), 2**63 - 1, (words,), generator=generator, device="cpu") | 1

@@ -17,13 +17,7 @@ from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.models.parallel.collectives import collectives_of, is_wait
 from fxlab.models.parallel.placements import known_placement
-from fxlab.operators.node_info import (
-    attribute_at,
-    elements_of_parameter,
-    modules_by_path,
-    parameters_of,
-    target_text,
-)
+from fxlab.operators import node_info
 from fxlab.transformations.marks import marks_of
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model import protocol
@@ -76,7 +70,9 @@ class Describer:
         nodes = [node for node in shown if node.name not in self._gone]
         parameters = group.parameters
         if len(nodes) < len(shown):
-            held = {id(p): p for node in nodes for p in parameters_of(node, self._hierarchy.modules)}
+            held = {
+                id(p): p for node in nodes for p in node_info.parameters_of(node, self._hierarchy.modules)
+            }
             parameters = sum(p.numel() for p in held.values())
         return {
             "fields": _filled(
@@ -125,7 +121,7 @@ def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> prot
     changed = len(marks_of(graph))
     parameters = {id(p): p for p in gm.parameters()}.values()
     # Those of a training step are inputs.
-    given = sum(elements_of_parameter(node) for node in nodes if node.op == "placeholder")
+    given = sum(node_info.elements_of_parameter(node) for node in nodes if node.op == "placeholder")
     fields = [
         _field("Nodes", f"{len(nodes):,}"),
         _field("Parameters", f"{given + sum(p.numel() for p in parameters):,}"),
@@ -139,7 +135,7 @@ def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> prot
         "inputs": [node.name for node in nodes if node.op == "placeholder" and not is_in_body(node)][
             :MOST_LINKS
         ],
-        "contents": _contents(nodes, modules_by_path(graph)),
+        "contents": _contents(nodes, node_info.modules_by_path(graph)),
         "trace": _trace_lines(gm),
     }
 
@@ -204,9 +200,9 @@ def _parameters(node: fx.Node) -> list[protocol.HeldTensor]:
     if root is None or node.op not in ("call_module", "get_attr"):
         return []
     if node.op == "get_attr":
-        value = attribute_at(root, str(node.target), None)
+        value = node_info.attribute_at(root, str(node.target), None)
         return [_parameter(str(node.target), value)] if isinstance(value, Tensor) else []
-    module = attribute_at(root, str(node.target), None)
+    module = node_info.attribute_at(root, str(node.target), None)
     if not isinstance(module, nn.Module):
         return []
     found = [*module.named_parameters(), *module.named_buffers()]
@@ -229,7 +225,7 @@ def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> lis
     counts = Counter(
         type(modules[str(node.target)]).__name__
         if node.op == "call_module" and str(node.target) in modules
-        else target_text(node)
+        else node_info.target_text(node)
         for node in nodes
         if node.op.startswith("call")
     )

@@ -1,4 +1,4 @@
-"""Tables that take a while, and are made on demand. To add one, write an entry in :data:`MEASUREMENTS`."""
+"""Tables that pages and reports ask for, and that take a while: each an entry of :data:`MEASUREMENTS`."""
 
 from __future__ import annotations
 

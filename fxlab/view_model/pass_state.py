@@ -1,4 +1,4 @@
-"""The passes of a session as cards of a page: candidates, reasons, errors."""
+"""The passes of a session as cards of a page: candidates and reasons; errors in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of a pass that *Step through* and *Why not* show: a rewrite with its lines, a near miss."""
+"""The places of a pass that a page steps through: rewrites with their lines, near misses with reasons."""
 
 from collections.abc import Iterable
 

@@ -573,6 +573,8 @@ def test_a_fingerprint_is_that_of_the_elements(seed, order, dtype):
     mine = Fingerprint.of(tensor)
     for other in (tensor.permute(order), tensor.flatten(), tensor.to(torch.float64)[None]):
         assert mine.is_like(Fingerprint.of(other))
+    for scale in (1e-6, 1.0):
+        assert not Fingerprint.of(tensor * scale).is_like(Fingerprint.of(tensor * scale * 2))
     changed = tensor.clone()
     changed[tuple(seed % size for size in tensor.shape)] += 1e-3
     found = Found()

@@ -7,7 +7,7 @@ from torch import nn
 
 import fxlab
 from fxlab.comparison import weights as weights_module
-from fxlab.comparison.weights import compare_weights, in_words
+from fxlab.comparison.weights import find_weights, in_words
 
 
 class Layer(nn.Module):
@@ -31,7 +31,7 @@ def holder(**tensors):
 
 
 def told(reference, candidate):
-    rows = compare_weights(reference, candidate)
+    rows = find_weights(reference, candidate)
     return {row.candidate or row.reference[0]: row for row in rows}
 
 
@@ -76,7 +76,7 @@ def test_exchanged_layers_are_told(models):
     assert "layers.1.first.weight stands at its place" in rows["layers.1.first.weight"].detail
     assert in_words(rows.values())[0] == "layers.1 and layers.3 are exchanged"
     other.layers[3] = model.layers[3]
-    assert in_words(compare_weights(model, other))[0] == "layers.1 has the weights of layers.3"
+    assert in_words(find_weights(model, other))[0] == "layers.1 has the weights of layers.3"
 
 
 def test_other_numbers_of_layers_are_learnt():

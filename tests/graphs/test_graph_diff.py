@@ -17,7 +17,7 @@ from fxlab import (
     compose,
     graph_diff,
 )
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.transformations import available
 
 PASSES = [

@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from fxlab import FuseBatchNorm1dInConv1d, MergeLinears, Session, first_divergence
 from fxlab.graphs.matching import match_nodes
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 
 
 def names(matching):

@@ -7,7 +7,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, Session, Transformation, nodes
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 
 
 class Head(nn.Module):

@@ -63,3 +63,14 @@ def test_lengths_of_a_ctc_loss_may_be_lists():
     model, x = WithLoss(6, 6), torch.randn(8, 2, 6)
     session = fxlab.Session(fxlab.trace_step(model, x, loss=lambda output: output))
     assert same_bits(session.graph_module(**session.inputs)["loss"], model(x).detach())
+
+
+def test_a_loss_of_the_output_alone_leaves_each_part_of_a_batch_to_the_model():
+    class Masked(nn.Linear):
+        def forward(self, x, mask=None):
+            return super().forward(x) * (0 if mask is None else mask)
+
+    model, x, mask = Masked(4, 2), torch.randn(3, 4), torch.rand(3, 1)
+    session = fxlab.Session(fxlab.trace_step(model, (x, mask), loss=lambda output: output.sum()))
+    assert [*session.inputs][-2:] == ["x", "mask"]
+    assert same_bits(session.graph_module(**session.inputs)["loss"], model(x, mask).sum().detach())

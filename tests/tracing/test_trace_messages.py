@@ -83,3 +83,16 @@ def test_a_lazy_module_is_left_as_it_was():
     assert model[0].has_uninitialized_params()
     model(X)
     assert torch.equal(fxlab.symbolic_trace(model.eval(), X)(X), model(X))
+
+
+def test_a_model_that_no_stand_in_satisfies_is_told_with_its_line_and_what_may_help():
+    class OnlyTensors(nn.Module):
+        def forward(self, x):
+            if type(x) is not torch.Tensor:
+                raise OSError("only tensors")
+            return x + 1
+
+    with pytest.raises(fxlab.TraceError, match="on real inputs, it raised OSError: only tensors") as raised:
+        fxlab.symbolic_trace(OnlyTensors(), X)
+    assert raised.value.code == "untraceable"
+    assert "leaf_modules" in str(raised.value)

@@ -19,7 +19,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.models.graph_modules.graph_module import deep_copy
+from fxlab.models.graph_modules.copies import deep_copy
 
 EXPORTED = ("export", "decomposed")
 """The dialects of graphs that went through ``torch.export``."""

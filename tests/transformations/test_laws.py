@@ -29,7 +29,8 @@ from fxlab import (
     from_callable,
     verdict,
 )
-from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.graph_modules.parts import Requirement
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import RewritePass, available

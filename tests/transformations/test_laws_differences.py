@@ -12,7 +12,7 @@ from fxlab import (
     first_divergence,
     verdict,
 )
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.validation.verdicts.judgement import Judgement
 
 __all__ = ["pytestmark"]

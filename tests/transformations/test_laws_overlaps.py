@@ -14,7 +14,7 @@ from strategies import recipes
 from test_laws import pytestmark, sequences
 from torch import fx
 
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 
 __all__ = ["pytestmark"]
 

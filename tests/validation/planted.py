@@ -12,7 +12,7 @@ from zoo import tiny
 
 import fxlab
 from fxlab import Transformation
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 
 
 class Of(nn.Module):

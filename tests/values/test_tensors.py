@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from fxlab.values.tensors import bits_of, plain_parts, row_digests, same_bits
+from fxlab.values.plain_parts import plain_parts
+from fxlab.values.row_digests import row_digests
+from fxlab.values.tensors import bits_of, same_bits
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fxlab.validation.verdicts import float64_run
+from fxlab.models.running import running
 from fxlab.validation.verdicts.float64_run import Float64Interpreter
 from fxlab.values.tensors import has_float64, to_float64, wide_device, wide_dtype
 
@@ -52,7 +52,7 @@ class Places(nn.Module):
 
 def test_a_graph_on_such_a_device_runs_in_float64_on_the_cpu(monkeypatch):
     """Without one, the shapes, dtypes and devices of its tensors are worked out by fake ones."""
-    monkeypatch.setattr(float64_run, "torch_generators_now", tuple)  # whose states would be fake ones too
+    monkeypatch.setattr(running, "torch_generators_now", tuple)  # whose states would be fake ones too
     with FakeTensorMode(allow_non_fake_inputs=True):
         graph = fx.symbolic_trace(Places(APPLE))
         x = to_float64(torch.empty(2, 3, device=APPLE))

@@ -1,4 +1,4 @@
-"""A run that was recorded: its operations in order, a fingerprint of each value, and the file of them.
+"""A recorded run, its operations with fingerprints of values, and the file of it: written, read, compared.
 
 A file is a zip of one JSON document and one array of numbers. Reading one runs no code.
 """

@@ -16,18 +16,7 @@ from torch import nn
 
 from fxlab.base.author_frames import is_author_code
 from fxlab.base.torch_private import FakeTensor, TorchDispatchMode, private_name
-from fxlab.comparison.recorded.recorded_run import (
-    COMPILED,
-    INPUT,
-    OPERATOR,
-    UNSEEN,
-    WEIGHT,
-    RecordedRun,
-    Step,
-    Value,
-)
-from fxlab.comparison.recorded.seen import (
-    Rounding,
+from fxlab.comparison.recorded.observation import (
     fingerprint_of,
     has_values,
     is_faked,
@@ -38,6 +27,17 @@ from fxlab.comparison.recorded.seen import (
     wait_for,
     written_by,
 )
+from fxlab.comparison.recorded.recorded_run import (
+    COMPILED,
+    INPUT,
+    OPERATOR,
+    UNSEEN,
+    WEIGHT,
+    RecordedRun,
+    Step,
+    Value,
+)
+from fxlab.comparison.recorded.rounding import Rounding
 from fxlab.models.state.model_state import ModelState, memory_of
 from fxlab.models.state.tensor_state import named_tensors
 from fxlab.operators.node_info import dtype_name

@@ -1,4 +1,4 @@
-"""The passes that one graph goes through: any of them on or off; results of compiles are kept."""
+"""The passes that one graph of a session goes through, each on or off; results of compiles are kept."""
 
 from __future__ import annotations
 

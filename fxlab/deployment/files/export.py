@@ -21,8 +21,8 @@ from fxlab.base.checks import file_to_write, require_bool
 from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.base.words import error_words
 from fxlab.front_desk.sources import SessionLike, checked_session, inputs_or_examples
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.graph_modules.generated_code import is_written_otherwise
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.models.graph_modules.parts import Requirement
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import gradients_for, run

@@ -1,4 +1,4 @@
-"""Nodes that serve the others: sizes, checks, the building of masks and positions, objects that are returned.
+"""Nodes that serve the others, which pictures fold: sizes, checks, masks, positions, objects returned.
 
 They are recognised by their operators and their sources: numbers, and tensors that no parameter and no input
 of floating point has touched. An input of whole numbers may hold tokens, pixels or edges as well as a mask,

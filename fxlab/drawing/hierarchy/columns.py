@@ -20,16 +20,16 @@ def columns_of(root: Draft, backward: AbstractSet[fx.Node]) -> tuple[int, ...]:
     if not backward:
         return ()
     place = {node: number for number, child in enumerate(root.children) for node in nodes_in(child)}
-    passes = _passes(place, backward)
+    directions = _directions(place, backward)
     counts = [[0] * 4 for _ in root.children]
     readers = [BELOW] * len(counts)
     reads_others = [False] * len(counts)
     for node, number in place.items():
-        counts[number][passes[node]] += 1
+        counts[number][directions[node]] += 1
         for source in node.all_input_nodes:
             if place.get(source, number) != number:
                 reads_others[number] = True
-                readers[place[source]] = min(readers[place[source]], passes[node])
+                readers[place[source]] = min(readers[place[source]], directions[node])
     columns = []
     for number, (child, (forward, back, update, below)) in enumerate(zip(root.children, counts, strict=True)):
         is_given = isinstance(child, fx.Node) or child.kind == "bookkeeping"
@@ -73,20 +73,20 @@ def _is_loose(root: Draft, child: Draft | fx.Node) -> bool:
     return isinstance(child, fx.Node) and _calls(child) and child not in root.owners
 
 
-def _passes(place: dict[fx.Node, int], backward: AbstractSet[fx.Node]) -> dict[fx.Node, int]:
-    """Return the pass of each node; nodes of the optimizer depend on the backward pass, but are not in it."""
-    passes: dict[fx.Node, int] = {}
+def _directions(place: dict[fx.Node, int], backward: AbstractSet[fx.Node]) -> dict[fx.Node, int]:
+    """Return the column of each node; the optimizer's depend on the backward pass, but are not its."""
+    directions: dict[fx.Node, int] = {}
     for node in next(iter(place)).graph.nodes:
         if node not in place:
             continue
         if node.op == "output":
-            passes[node] = BELOW
+            directions[node] = BELOW
         elif node in backward:
-            passes[node] = BACK
+            directions[node] = BACK
         else:
-            is_late = any(passes.get(source, FORWARD) != FORWARD for source in node.all_input_nodes)
-            passes[node] = UPDATE if is_late else FORWARD
-    return passes
+            is_late = any(directions.get(source, FORWARD) != FORWARD for source in node.all_input_nodes)
+            directions[node] = UPDATE if is_late else FORWARD
+    return directions
 
 
 def _calls(child: Draft | fx.Node) -> bool:

@@ -1,4 +1,4 @@
-"""Rewrites of the raw tree of module calls that make it readable: hoisting, runs of repeats, stretches."""
+"""Rewrites of a hierarchy's raw tree of module calls that make it readable: hoisting, repeats, stretches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphviz's HTML-like labels: the words in boxes, the titles of clusters, headings and the legend.
+"""Graphviz's HTML-like labels for DOT: the words in boxes, the titles of clusters, headings and the legend.
 
 Every cell has a fixed size, worked out from the metrics of one font, so that neither words nor the fonts of a
 machine decide where anything lies.

@@ -1,4 +1,4 @@
-"""Graphviz in a process of its own: it can be cancelled, and cannot block or crash the caller's."""
+"""Graphviz in a process of its own, for pictures and pages: one can cancel it, and it crashes nobody else."""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""Colours of a picture and their meaning: an overlay on boxes, and dtypes or bytes on lines.
+"""Colours of a picture and their meaning, for DOT and pages: an overlay on boxes, dtypes or bytes on lines.
 
 The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture, and of
 ``frontend/src/viewer/drawing/lines.ts``.

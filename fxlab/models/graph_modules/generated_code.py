@@ -1,4 +1,4 @@
-"""The generated Python of a graph: code whose names nothing shadows, and the nodes of each line.
+"""The Python of fxlab's graph modules: code whose names nothing shadows, and the nodes of each line.
 
 torch writes constants and functions into the code of a graph under fixed names (``nan``, ``torch``,
 ``slice``), attributes as ``self.name``, and other arguments by their ``repr``. That is wrong if an input is

@@ -1,4 +1,4 @@
-"""Parts of a graph module: their names, and modules that fxlab puts there, which hold others or check."""
+"""Parts of a graph module, for passes and traces: names that are free, modules that hold others or check."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

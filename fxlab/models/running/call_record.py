@@ -10,7 +10,8 @@ import torch
 
 from fxlab.models.running.running import Generators
 from fxlab.values.memory import overlapping
-from fxlab.values.tensors import PlainPart, plain_parts, tensors_by_path
+from fxlab.values.plain_parts import PlainPart, plain_parts
+from fxlab.values.tensors import tensors_by_path
 
 DRAWS_OTHERWISE = "fxlab.draws_otherwise"
 """The entry of ``meta`` of a graph of Inductor, which draws random numbers in another way than torch."""

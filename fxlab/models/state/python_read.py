@@ -1,4 +1,4 @@
-"""The Python that a model's code may read in a run: the values that its functions name, and so on.
+"""The Python that a model's code may read in a run, for traces and sessions: values that functions name.
 
 A function reads global variables, those of functions around it and its default arguments; by a name such as
 ``settings.scale`` it reads attributes of files, classes and objects. A method counts if a function that

@@ -1,4 +1,4 @@
-"""A tensor at one moment, to tell later whether it was written or replaced; names and tensors of modules."""
+"""Tensors of a model: their names and places, and their state at one moment, to tell if they changed."""
 
 from __future__ import annotations
 

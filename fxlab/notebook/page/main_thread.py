@@ -1,4 +1,4 @@
-"""The kernel's main thread: the only one that an interrupt reaches.
+"""The kernel's main thread, in which a page's messages are answered: the only one that an interrupt reaches.
 
 A kernel may receive messages in other threads, as it does where Jupyter has subshells.
 """

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fxlab.base.first_use import pd
 from fxlab.base.words import counted
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.graph_modules.generated_code import protect
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
 from fxlab.tracing.dynamo.graph_break import GraphBreak, break_after, graph_break, reasons_noted
 from fxlab.tracing.dynamo.model_graph import model_graph
 from fxlab.tracing.dynamo.torch_private import running_modules

@@ -1,4 +1,4 @@
-"""A captured graph under the model's own names: weights that Dynamo lifted out are attributes again."""
+"""A graph of Dynamo under the model's own names, for captures and backends: weights are attributes again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.graph_modules.generated_code import protect
-from fxlab.models.graph_modules.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.graph_modules.parts import graph_module_of
 from fxlab.operators.node_info import attribute_at
 from fxlab.tracing.dynamo.torch_private import Origin, held_sizes, origin_of, stack_entries

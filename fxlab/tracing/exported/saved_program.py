@@ -1,4 +1,4 @@
-"""Programs in files that ``torch.export.save`` wrote, checked for code before they are loaded."""
+"""Programs in files of ``torch.export.save``, checked for code and loaded, for all that take such files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makers of single inputs of a model of transformers: by the names of inputs, from its configuration."""
+"""Makers of single example inputs of a model of transformers: by their names, from its configuration."""
 
 from __future__ import annotations
 

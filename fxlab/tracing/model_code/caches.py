@@ -1,4 +1,4 @@
-"""Empty caches, such as ``functools.lru_cache`` and ``cached_property``, while a model is recorded.
+"""Empties caches, such as ``functools.lru_cache`` and ``cached_property``, while a model is recorded.
 
 The result of such a function from an earlier run would be a tensor that the graph does not know, and the fake
 tensors of the recorded run would turn up in later runs of the model.

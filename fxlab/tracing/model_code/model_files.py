@@ -1,4 +1,4 @@
-"""The Python files that a model is written in, and the names in them.
+"""The Python files that a recorded model is written in, and the names in them.
 
 A name may stand for anything, also for something that raises when it is asked for an attribute, as parts of a
 package that is not installed do. So files and classes are read by the methods of Python's own classes.

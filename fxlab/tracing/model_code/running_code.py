@@ -1,4 +1,4 @@
-"""The running code of a model: its line, for ``node.meta`` and messages, its functions and its modules."""
+"""The running code of a recorded model: its line, for nodes and messages, its functions and its modules."""
 
 from __future__ import annotations
 

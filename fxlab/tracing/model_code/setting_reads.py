@@ -1,4 +1,4 @@
-"""Settings of torch, the environment, the clock and random numbers that the Python of a model reads."""
+"""Settings of torch, environment, clock and random numbers that the Python of a recorded model reads."""
 
 from __future__ import annotations
 

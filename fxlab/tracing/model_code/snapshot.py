@@ -1,4 +1,4 @@
-"""The contents of files, classes, containers and variables before a run, to which they are put back."""
+"""The contents of files, classes and containers around a model before a run, to which they are put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A twin of a model to run in its place, so that changes made by the run do not reach the model."""
+"""A twin of a model to record in its place, so that changes made by the run do not reach the model."""
 
 from __future__ import annotations
 

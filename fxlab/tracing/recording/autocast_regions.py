@@ -1,4 +1,4 @@
-"""Regions of a model in which it chooses automatic mixed precision, or how attention is computed."""
+"""Regions of a recorded model in which it chooses autocast, or how attention is computed."""
 
 from __future__ import annotations
 

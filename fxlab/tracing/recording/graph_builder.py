@@ -1,4 +1,4 @@
-"""The graph of a recorded run: which node stands for which value."""
+"""The graph of a run that is being recorded: which node stands for which value."""
 
 from __future__ import annotations
 

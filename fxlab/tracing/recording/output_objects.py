@@ -1,4 +1,4 @@
-"""Outputs of a model's own classes, as nodes that build them."""
+"""Outputs of a model's own classes, as nodes of the recorded graph that build them."""
 
 from __future__ import annotations
 

@@ -29,16 +29,9 @@ from fxlab.tracing.model_code.running_code import is_asked_by_torch
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.unseen_work import OneThread, TensorsMade
 from fxlab.tracing.recording.autocast_regions import AutocastUse
-from fxlab.tracing.recording.handlers import reads, transforms
+from fxlab.tracing.recording.handlers import operators, reads, transforms
 from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.modules import functions_seen, hooks_of, modules_seen
-from fxlab.tracing.recording.handlers.operators import (
-    hand_on_uncounted,
-    join_uncounted,
-    lists_seen,
-    make_and_record,
-    require_of_data,
-)
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.run import (
     PASSED_ON,
@@ -189,9 +182,9 @@ def _random_numbers_of_checks() -> Iterator[None]:
 
 HANDLERS: tuple[Handler, ...] = (
     reads.allow_numbers, reads.describe_other_fakes, record_control_flow, reads.refuse_backward,
-    require_of_data, reads.read_state, reads.read_one_number, reads.refuse_memory,
+    operators.require_of_data, reads.read_state, reads.read_one_number, reads.refuse_memory,
     reads.require_own_storages, reads.read_address, reads.leave_profiling, reads.leave_backward_hooks,
-    reads.copy_array, hand_on_uncounted, join_uncounted,
+    reads.copy_array, operators.hand_on_uncounted, operators.join_uncounted,
 )  # fmt: skip
 """Tried in this order on each call that torch shows; a call without an answer is made and recorded."""
 
@@ -199,7 +192,7 @@ HIDDEN_CALLS: tuple[Callable[[RecordingState], AbstractContextManager[None]], ..
     modules_seen, functions_seen, transforms.autograd_functions_seen, transforms.vmap_seen, loops_seen,
     transforms.flex_attention_seen, transforms.saved_tensors_seen, transforms.derivatives_seen,
     transforms.derivatives_refused, transforms.gradients_turned_on_seen, reads.addresses_of_storages_seen,
-    reads.storages_seen, reads.arrays_seen, reads.constructors_seen, lists_seen,
+    reads.storages_seen, reads.arrays_seen, reads.constructors_seen, operators.lists_seen,
 )  # fmt: skip
 """Context managers that show the recorder, while the model runs, the calls that torch hides."""
 
@@ -242,7 +235,7 @@ def _answer(run: RecordingState, call: TorchCall) -> Any:
     for handle in HANDLERS:
         if (answer := handle(run, call)) is not PASSED_ON:
             return answer
-    return make_and_record(run, call)
+    return operators.make_and_record(run, call)
 
 
 def record(run: RecordingState, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:

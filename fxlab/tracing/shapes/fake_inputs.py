@@ -1,4 +1,4 @@
-"""Fake tensors in place of inputs: shapes and dtypes without data, with sizes that are symbols."""
+"""Fake tensors in place of a trace's inputs: shapes and dtypes without data, with sizes that are symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks in a graph that was captured elsewhere: the sizes and the mode that it holds for."""
+"""Checks in a graph that Dynamo or torch.export captured: the sizes and the mode that it holds for."""
 
 from __future__ import annotations
 

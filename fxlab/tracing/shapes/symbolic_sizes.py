@@ -1,4 +1,4 @@
-"""Sizes that follow the inputs: a symbolic size as nodes that compute it, conditions as one reads them."""
+"""Sizes that follow the inputs: symbols as nodes that compute them, and conditions as one reads them."""
 
 from __future__ import annotations
 

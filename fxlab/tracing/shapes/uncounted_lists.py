@@ -1,4 +1,4 @@
-"""Lists with an item for each image of a batch, say, that a graph passes on as a whole.
+"""Lists whose length data decide, as of a batch's images, that a recorded graph passes on as a whole.
 
 Models take packed images apart with ``features.split(sizes.tolist())`` and put them together again with
 ``torch.cat``. As long as Python does not read the lists in between, the graph holds for any number of items.

@@ -1,4 +1,4 @@
-"""Compare a trace with the model, bit for bit: on its inputs, at other sizes and with padding."""
+"""Compare a trace with its model, bit for bit: on its inputs, at other sizes and with padding."""
 
 from __future__ import annotations
 

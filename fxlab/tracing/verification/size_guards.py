@@ -1,4 +1,4 @@
-"""Guards on the sizes of inputs: checked by the graph, and reported."""
+"""Guards on the sizes of inputs that a trace assumes: found by comparing, checked by the graph, reported."""
 
 from __future__ import annotations
 

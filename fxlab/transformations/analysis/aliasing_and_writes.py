@@ -1,4 +1,4 @@
-"""Alias and write analysis: whether a value is the same at two places of a graph.
+"""Alias and write analysis, for passes: whether a value is the same at two places of a graph.
 
 Values that may share memory form one class: every operation is taken to return a view of its inputs unless it
 is known to make a new tensor. That is coarse, and errs on the safe side.

@@ -1,4 +1,4 @@
-"""Facts about a whole graph module, computed once, so that each candidate costs a look-up."""
+"""Facts about a whole graph module, computed once for a pass, so that each candidate costs a look-up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxlab.models.graph_modules.parts import is_container
 from fxlab.operators import casts, moves_elements, operator_called, rounds
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
-from fxlab.transformations.analysis.node_shape import known_dtype, numbers
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype, numbers
 from fxlab.transformations.journal.module_tree import find_module, parents_of, split_path
 from fxlab.values.tensors import storage_of
 

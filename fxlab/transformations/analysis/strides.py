@@ -1,4 +1,4 @@
-"""Uses that accept a slice of a larger result in place of a contiguous tensor.
+"""Uses that accept a slice of a larger result in place of a contiguous tensor, for passes that merge or fuse.
 
 The slice has the same values, but not the same strides: ``view`` may fail on it, and the result of
 ``reshape`` may no longer share its memory.

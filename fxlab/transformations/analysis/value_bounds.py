@@ -7,8 +7,8 @@ import torch
 from torch.fx import Node
 
 from fxlab.operators import casts, computes, describes, filled_with, moves_elements, returns_number
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
 
 _COMBINES = {"where": 3, "masked_fill": 3, "mul": 2, "add": 2, "sub": 2, "rsub": 2}
 """Operators whose result is bounded by bounds of their arguments, with the number of these."""

@@ -1,4 +1,4 @@
-"""One canonical form of a call for all dialects.
+"""One canonical form of a call for all dialects, in which patterns and passes read graphs.
 
 A call is a :class:`Term`: the one name of its operator, and its arguments by the names of its schema, without
 defaults. Modules are read as their functions, indexing as slices, decomposed layers as layers, quotients as
@@ -18,7 +18,7 @@ from fxlab.operators import Operator, argument, computed_by, function_of, operat
 from fxlab.operators.node_info import known_result, known_shape
 from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.operators.results import FILLED
-from fxlab.transformations.analysis.node_shape import are_same_sizes, is_cast
+from fxlab.transformations.analysis.dtypes_and_sizes import are_same_sizes, is_cast
 from fxlab.transformations.calls.indexing import IndexReading
 from fxlab.transformations.calls.term import (
     RENAMED,

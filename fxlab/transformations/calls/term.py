@@ -14,7 +14,7 @@ from torch.fx import Node
 from fxlab.base.torch_private import OpOverload
 from fxlab.operators.node_info import known_result, known_shape
 from fxlab.operators.operator import Operator
-from fxlab.transformations.analysis.node_shape import are_same_sizes, is_cast
+from fxlab.transformations.analysis.dtypes_and_sizes import are_same_sizes, is_cast
 
 _IGNORED = frozenset({
     "_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory",

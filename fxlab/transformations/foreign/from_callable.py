@@ -18,7 +18,8 @@ from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
 from fxlab.base.checks import require_bool, type_error
 from fxlab.base.first_use import pd
-from fxlab.models.graph_modules.graph_module import check_lints, share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
+from fxlab.models.graph_modules.graph_module import check_lints
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import OF_TORCH, TENSORS, adopt, is_same
 from fxlab.transformations.journal.journal import (

@@ -13,7 +13,8 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.garbage import without_collecting
 from fxlab.models.graph_modules.bodies import graphs_of
-from fxlab.models.graph_modules.graph_module import deep_copy, ensure_picklable
+from fxlab.models.graph_modules.copies import deep_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.transformations.base import ReversibleTransformation
 from fxlab.transformations.journal import module_tree
 from fxlab.transformations.journal.journal import (

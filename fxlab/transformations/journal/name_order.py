@@ -1,4 +1,4 @@
-"""Keep an order of names while some are removed, so that ``undo`` puts them back into their places."""
+"""Orders of names in which some are removed or moved: ``undo`` puts them back, differences merge two."""
 
 from bisect import bisect_left
 from collections import defaultdict

@@ -13,8 +13,8 @@ from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import OpOverload
 from fxlab.operators import is_of_python, operator_of
 from fxlab.operators.node_info import dtype_name
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule
 
-from fxlab.models.graph_modules.graph_module import deep_copy
+from fxlab.models.graph_modules.copies import deep_copy
 from fxlab.transformations.base import ReversibleTransformation
 
 

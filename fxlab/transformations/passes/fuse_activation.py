@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by
-from fxlab.transformations.analysis.node_shape import is_cast
-from fxlab.transformations.patterns.matching_pass import Call, FusingPass, Written
+from fxlab.transformations.analysis.dtypes_and_sizes import is_cast
+from fxlab.transformations.patterns.fusing_pass import Call, FusingPass, Written
 from fxlab.transformations.patterns.pattern import either
 
 _ATEN = torch.ops.aten

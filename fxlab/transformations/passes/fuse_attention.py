@@ -13,25 +13,22 @@ from torch.nn import functional
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by, is_aten
 from fxlab.operators.node_info import dtype_name, known_shape
-from fxlab.transformations.analysis.aliasing_and_writes import (
-    first_readers,
-    why_not_the_same,
-    why_of_use_elsewhere,
-)
+from fxlab.transformations.analysis import aliasing_and_writes
+from fxlab.transformations.analysis.dtypes_and_sizes import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.purity import DROPOUT_MODULES
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Term
-from fxlab.transformations.patterns.matching_pass import MatchingPass, why_dtypes_differ
+from fxlab.transformations.patterns.fusing_pass import why_dtypes_differ
+from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either
 from fxlab.transformations.rewriting.autocast import refuse_autocast
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
 from fxlab.transformations.rewriting.editor import Editor, insert_call
-from fxlab.transformations.views.fill import Fill, as_fill, first_column
+from fxlab.transformations.views.mask import Fill, as_fill, first_column
 
 _ATEN = torch.ops.aten
 _PRODUCTS = frozenset({"matmul", "bmm"})
@@ -156,7 +153,7 @@ class FuseAttention(MatchingPass[Attention]):
             return candidate.misfit
         own = {candidate.node, *candidate.inner, *candidate.asserted}
         return (
-            why_of_use_elsewhere(candidate.inner, own, facts.writes)
+            aliasing_and_writes.why_of_use_elsewhere(candidate.inner, own, facts.writes)
             or _why_other_state(candidate, facts)
             or why_dtypes_differ(candidate.given, candidate.inner)
             or _why_shapes_differ(candidate)
@@ -368,10 +365,10 @@ def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why inputs may have changed when the last product is computed; ``None`` if they have not."""
     where = None if attention.fill is None else attention.fill.where
     read = (attention.query, attention.keys, attention.values, attention.mask, where)
-    readers = first_readers(read, (*attention.inner, attention.node))
+    readers = aliasing_and_writes.first_readers(read, (*attention.inner, attention.node))
     if attention.keys is not None and attention.plain_keys is not None:
         readers[attention.plain_keys] = attention.keys
-    return why_not_the_same(readers, attention.node, facts.writes)
+    return aliasing_and_writes.why_not_the_same(readers, attention.node, facts.writes)
 
 
 def _why_shapes_differ(attention: Attention) -> Refusal | None:

@@ -8,9 +8,9 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
+from fxlab.transformations.analysis.dtypes_and_sizes import with_last_size
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
-from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_tree import carry_tensor
 from fxlab.transformations.rewriting.dialects import change_layer, new_layer, pad_call
 from fxlab.transformations.rewriting.editor import Editor, insert_call

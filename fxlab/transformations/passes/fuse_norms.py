@@ -12,7 +12,7 @@ from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
 from fxlab.transformations.calls.term import Term
-from fxlab.transformations.patterns.matching_pass import Call, FusingPass, Written
+from fxlab.transformations.patterns.fusing_pass import Call, FusingPass, Written
 from fxlab.transformations.patterns.pattern import either
 
 _ATEN = torch.ops.aten

@@ -12,9 +12,9 @@ from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators.node_info import known_shape, stack_entry
+from fxlab.transformations.analysis.dtypes_and_sizes import with_last_size
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
-from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
 from fxlab.transformations.journal.module_tree import carry_tensor, split_path
 from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, new_layer, slice_call

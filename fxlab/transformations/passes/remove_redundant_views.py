@@ -8,8 +8,8 @@ from torch.fx import Node
 
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import computed_by, told_dtype
+from fxlab.transformations.analysis.dtypes_and_sizes import are_same_sizes, is_cast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import are_same_sizes, is_cast
 from fxlab.transformations.calls.calls import Calls
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass

@@ -11,13 +11,9 @@ from torch.fx.node import map_arg
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.operators.node_info import dtype_name, known_result, known_shape
-from fxlab.transformations.analysis.aliasing_and_writes import (
-    first_readers,
-    why_not_the_same,
-    why_of_use_elsewhere,
-)
+from fxlab.transformations.analysis import aliasing_and_writes
+from fxlab.transformations.analysis.dtypes_and_sizes import is_same_size, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import PartialMatch
 from fxlab.transformations.patterns.matching import Matcher
@@ -101,10 +97,10 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
         node, own = candidate.node, {candidate.node, *candidate.inner}
         if not _are_repeated_alike(candidate):
             return Reason.NOT_BOTH_REPEATED()
-        if reason := why_of_use_elsewhere(candidate.inner, own, facts.writes):
+        if reason := aliasing_and_writes.why_of_use_elsewhere(candidate.inner, own, facts.writes):
             return reason
-        readers = first_readers(candidate.sources.values(), own)
-        return why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
+        readers = aliasing_and_writes.first_readers(candidate.sources.values(), own)
+        return aliasing_and_writes.why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
 
     def describe(self, candidate: GroupedAttention) -> str:
         """Name the value that is read instead."""

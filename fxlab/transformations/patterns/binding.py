@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from fxlab.base.reasons import Reason
 from fxlab.operators.node_info import attribute_at, known_result
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Term, Weight, is_number
 from fxlab.transformations.patterns.captured import (

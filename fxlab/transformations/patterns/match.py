@@ -11,8 +11,8 @@ from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.running.running import value_on_inputs
 from fxlab.operators.node_info import attribute_at, known_result, known_shape
 from fxlab.transformations.analysis.aliasing_and_writes import why_not_the_same, written_inputs
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.calls.term import Weight
 from fxlab.transformations.patterns.captured import PartialMatch, Size, nodes_in

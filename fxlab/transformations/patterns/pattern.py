@@ -1,4 +1,4 @@
-"""Patterns: functions of eager torch, read as canonical calls."""
+"""Patterns: functions of eager torch, read as canonical calls, which matching looks for."""
 
 import inspect
 import itertools

@@ -6,7 +6,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.operators import argument
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 _CHECK = torch.ops.aten._assert_tensor_metadata.default

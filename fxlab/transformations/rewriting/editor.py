@@ -10,6 +10,7 @@ from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.graph_modules.parts import Container, Requirement, first_compute, put_requirement, variants
 from fxlab.transformations.analysis.graph_analysis import Passing
+from fxlab.transformations.journal import module_tree
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
@@ -17,14 +18,6 @@ from fxlab.transformations.journal.journal import (
     ModuleChange,
     NodeChange,
     Record,
-)
-from fxlab.transformations.journal.module_tree import (
-    ModulePrint,
-    find_module,
-    join_path,
-    parents_of,
-    put_module,
-    remove_module,
 )
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import add_mark
@@ -180,7 +173,7 @@ class Editor:
         reader._replace(paths, held, at, callers, seen_as, order)
         read: dict[str, Node] = {}
         for name, meta in known.items():
-            path = join_path(at, name)
+            path = module_tree.join_path(at, name)
             flat = path.replace(".", "_")
             read[name] = reader.insert_before(first, "get_attr", path, name=flat, meta=meta)
             if passing is not None:
@@ -240,17 +233,21 @@ class Editor:
         order: tuple[str, ...] = (),
     ) -> None:
         for path in dict.fromkeys((at, *paths)):
-            for parent in parents_of(path):
+            for parent in module_tree.parents_of(path):
                 if parent not in self._journal.child_order:
-                    module = find_module(self.graph_module, parent)
+                    module = module_tree.find_module(self.graph_module, parent)
                     self._journal.child_order[parent] = [] if module is None else list(module._modules)
-        originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
-        change = ModuleChange(originals, at, ModulePrint.of(by), tuple(callers), dict(seen_as or {}), order)
+        originals = {
+            path: cast(nn.Module, module_tree.find_module(self.graph_module, path)) for path in paths
+        }
+        change = ModuleChange(
+            originals, at, module_tree.ModulePrint.of(by), tuple(callers), dict(seen_as or {}), order
+        )
         self._record.modules.append(change)
         for path in paths:
             if path != at:
-                remove_module(self.graph_module, path)
-        put_module(self.graph_module, at, by)
+                module_tree.remove_module(self.graph_module, path)
+        module_tree.put_module(self.graph_module, at, by)
 
     def add_buffer(self, name: str, value: torch.Tensor) -> None:
         """Give the graph module a new buffer, which reversal removes."""
@@ -276,9 +273,9 @@ class Editor:
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
         roots = [self.graph_module, *([self._passing.around] if self._passing else [])]
-        parents = [find_module(root, parent) for root in roots]
+        parents = [module_tree.find_module(root, parent) for root in roots]
         free = (each for each in variants(name) if not any(hasattr(module, each) for module in parents))
-        return join_path(parent, next(free))
+        return module_tree.join_path(parent, next(free))
 
 
 def insert_call(

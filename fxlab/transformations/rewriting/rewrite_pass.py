@@ -1,4 +1,4 @@
-"""The common loop of fxlab's passes: match, refuse, rewrite; candidates can be excluded."""
+"""The base of fxlab's passes, with their loop: match, refuse, rewrite; candidates can be excluded."""
 
 import copy
 import functools

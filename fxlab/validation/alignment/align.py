@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.base.words import listed
 from fxlab.graphs.matching import keep_pairs
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.running.arguments import Inputs
 from fxlab.operators.node_info import kind_text, module_path, modules_by_path
 from fxlab.validation.alignment import parting

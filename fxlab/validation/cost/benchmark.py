@@ -1,4 +1,4 @@
-"""``fxlab.benchmark``: time the stages of a session."""
+"""``fxlab.benchmark``: times of the stages of a session."""
 
 from __future__ import annotations
 

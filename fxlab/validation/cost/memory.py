@@ -19,7 +19,8 @@ from fxlab.base.units import with_unit
 from fxlab.front_desk.sources import Model, SessionLike, graph_of, inputs_of, resolved
 from fxlab.models.graph_modules.bodies import run_under
 from fxlab.models.running.arguments import Inputs, bound_values, given_arguments
-from fxlab.models.running.step_record import GUARDS, IN_PLACE
+from fxlab.models.running.step_guards import GUARDS
+from fxlab.models.running.step_record import IN_PLACE
 from fxlab.operators.node_info import is_backward, known_result, module_path, state_path
 from fxlab.validation.verdicts.own_run import OtherTensors
 from fxlab.values.tensors import known_number, stored_parts, tensor_leaves

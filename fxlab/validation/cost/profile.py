@@ -1,4 +1,4 @@
-"""``fxlab.profile``: time, memory and operations of each node; ``steps.collectives``: those beside them."""
+"""``fxlab.profile``: time, memory and operations of each node."""
 
 from __future__ import annotations
 
@@ -13,30 +13,14 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.base.checks import positive_int
 from fxlab.base.first_use import pd
 from fxlab.base.interrupts import RestoringStack
-from fxlab.front_desk.sources import (
-    Model,
-    SessionLike,
-    graph_of,
-    inputs_of,
-    inputs_or_examples,
-    module_of,
-    resolved,
-)
-from fxlab.graphs.unfolded import unfolded
-from fxlab.models.parallel.collectives import Collective, collectives_of, tensor_bytes
+from fxlab.front_desk import sources
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import accelerators_in_use, generators_kept, gradients_for, seed_generators
 from fxlab.models.state.model_state import state_kept
-from fxlab.operators.node_info import (
-    known_result,
-    module_path,
-    modules_by_path,
-    parameter_counts,
-    target_text,
-)
+from fxlab.operators import node_info
 from fxlab.validation.arguments import check_runs, check_runs_by_node
-from fxlab.validation.cost.memory import PeakMemory, pass_of
-from fxlab.validation.cost.traced_flops import FlopCount, TracedFlops
+from fxlab.validation.cost.memory import PeakMemory
+from fxlab.validation.cost.traced_flops import FlopCount
 from fxlab.values.tensors import tensor_leaves
 
 COLUMNS = (
@@ -45,7 +29,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds: int = 5) -> pd.DataFrame:
+def profile(
+    graph: sources.Model | sources.SessionLike, inputs: Inputs | None = None, *, rounds: int = 5
+) -> pd.DataFrame:
     """Measure the costs of each node of a graph: time, operations and memory.
 
     The graph is run node by node without gradients: once to count, which warms up as well, and ``rounds``
@@ -101,12 +87,12 @@ def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds:
     _0       128.0          40       192         64
     _1         0.0           0        64         64
     """
-    found = resolved(graph, "graph")
-    module = module_of(found, "graph")
+    found = sources.resolved(graph, "graph")
+    module = sources.module_of(found, "graph")
     check_runs(module, "graph")
     positive_int(rounds, "rounds")
-    inputs = inputs_or_examples(inputs_of(found, inputs), module)
-    graph_module = graph_of(module, "graph", inputs)
+    inputs = sources.inputs_or_examples(sources.inputs_of(found, inputs), module)
+    graph_module = sources.graph_of(module, "graph", inputs)
     check_runs_by_node(graph_module, "graph")
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:
@@ -120,12 +106,12 @@ def profile(graph: Model | SessionLike, inputs: Inputs | None = None, *, rounds:
             _run(timed, inputs)
     times = {node: statistics.median(seconds) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
-    parameters = parameter_counts(graph_module)
+    parameters = node_info.parameter_counts(graph_module)
     rows = {
         node.name: [
             node.op,
-            target_text(node),
-            module_path(node),
+            node_info.target_text(node),
+            node_info.module_path(node),
             times[node],
             times[node] / total if total else 0.0,
             flops,
@@ -211,58 +197,3 @@ class _Counting(Interpreter):
 def _bytes(value: Any) -> int:
     tensors = {id(tensor): tensor for tensor in tensor_leaves(value)}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-
-_OF_COLLECTIVES: Any = {
-    "kind": str, "reduction": str, "group": str, "ranks": "Int64", "bytes": int, "wait": str, "between": int,
-    "flops_between": int, "bytes_between": int, "exposed": bool, "pass": str, "module_path": str,
-}  # fmt: skip
-
-
-def collectives(graph: Model | SessionLike, inputs: Inputs | None = None) -> pd.DataFrame:
-    """List the collectives of a graph, and the work that each can hide behind. Nothing is run.
-
-    A collective runs from the node that starts it to the first that waits for it. It is *exposed* if nothing
-    is computed in between, so that the device does nothing but wait.
-
-    Parameters
-    ----------
-    graph
-        A graph module, a session (its present stage), or a model, which is traced.
-    inputs
-        For a model that is traced, as for :func:`fxlab.Session`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each collective in the order of the graph, indexed by the ``node`` that starts it. Columns:
-        ``kind`` (such as ``all_gather``), ``reduction`` (such as ``sum``), ``group`` (its title in torch,
-        else its number), ``ranks`` (their count, where it is known), ``bytes`` (of the whole that is gathered
-        or reduced), ``wait`` (the first node that waits for the result: a ``wait_tensor``, or else the first
-        reader), ``between`` (the number of nodes that compute something meanwhile), ``flops_between`` and
-        ``bytes_between`` (their operations, and the bytes that they read and write, as far as shapes tell),
-        ``exposed``, ``pass`` and ``module_path``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> import fxlab
-    >>> fxlab.steps.collectives(fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))).empty
-    True
-    """
-    given = resolved(graph, "graph")
-    graph_module = unfolded(graph_of(given, "graph", inputs_of(given, inputs)))
-    flops = TracedFlops(modules_by_path(graph_module))
-    rows = {one.start.name: _row(one, flops) for one in collectives_of(graph_module.graph)}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=[*_OF_COLLECTIVES])
-    return table.rename_axis("node").astype(_OF_COLLECTIVES)
-
-
-def _row(one: Collective, flops: TracedFlops) -> list[object]:
-    work = one.meanwhile
-    moved = sum(tensor_bytes(known_result(value)) for node in work for value in (node, *node.all_input_nodes))
-    wait = one.waits[0].name if one.waits else ""
-    what = [one.kind, one.reduction, str(one.group), one.group.size, one.bytes, wait]
-    cost = [len(work), flops.of(work) or 0, moved, not work]
-    return [*what, *cost, pass_of(one.start), module_path(one.start)]

@@ -1,4 +1,4 @@
-"""Floating-point operations: of operators that run, and of nodes from the shapes that were traced."""
+"""Floating-point operations, for profiles and overlays: of operators that run, of nodes by traced shapes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from fxlab.base.torch_private import TorchDispatchMode, pytree
 from fxlab.models.graph_modules.bodies import run_under
 from fxlab.models.parallel.collectives import exchanges
-from fxlab.operators.results import TORCH_NAMESPACES, multiplies_no_matrices
+from fxlab.operators.matrix_products import TORCH_NAMESPACES, multiplies_no_matrices
 from fxlab.values.tensors import is_floating, known_number, tensor_leaves
 
 _aten = torch.ops.aten

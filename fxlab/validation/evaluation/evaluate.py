@@ -14,25 +14,18 @@ from fxlab.front_desk.sources import Model, source_of
 from fxlab.models.running.arguments import batches_of, model_inputs_in_batch
 from fxlab.models.running.running import generators_kept
 from fxlab.validation.arguments import check_runs, graph_to_run
+from fxlab.validation.evaluation import judge_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import (
-    FAILED,
-    REFUSED,
-    BatchResult,
-    Metric,
-    Work,
-    check_batch,
-    copied_batch,
-    inputs_of_batch,
-    judged_batch,
-)
 
 KEPT = 5
 """How many of the worst batches are kept as they are."""
 
 
 def evaluate(
-    reference: Model, candidate: Model, batches: Iterable[Any], metrics: Mapping[str, Metric] | None = None
+    reference: Model,
+    candidate: Model,
+    batches: Iterable[Any],
+    metrics: Mapping[str, judge_batch.Metric] | None = None,
 ) -> Evaluation:
     """Judge a model against another on many batches; ``session.evaluate`` does so with its own two.
 
@@ -93,12 +86,12 @@ def evaluate(
     check_runs(original, "reference")
     check_runs(transformed, "candidate")
     own = checked_metrics(metrics)
-    gathered, stopped, work = _Gathered(), False, Work(original, transformed, own)
+    gathered, stopped, work = _Gathered(), False, judge_batch.Work(original, transformed, own)
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
         try:
             for number, batch in enumerate(batches):
-                check_batch(batch, number)
-                gathered.add(judged_batch(work, number, batch), batch)
+                judge_batch.check_batch(batch, number)
+                gathered.add(judge_batch.judged_batch(work, number, batch), batch)
                 bar.update()
         except KeyboardInterrupt:
             stopped = True
@@ -117,7 +110,7 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
         if isinstance(first.module, GraphModule) and isinstance(second.module, GraphModule):
             return first.module, second.module, ()
         raise ValueError("batches: there are none, and the first one gives the inputs to trace a model on.")
-    check_batch(batch, 0)
+    judge_batch.check_batch(batch, 0)
     given = model_inputs_in_batch(batch, first.module)
     graphs = (graph_to_run(first.module, "reference", given), graph_to_run(second.module, "candidate", given))
     return *graphs, itertools.chain([batch], rest)
@@ -127,24 +120,25 @@ class _Gathered:
     """Results gathered while batches come: a short one of each, and the worst few with their batches."""
 
     def __init__(self) -> None:
-        self.rows: list[BatchResult] = []
-        self.worst: list[tuple[BatchResult, Any]] = []
+        self.rows: list[judge_batch.BatchResult] = []
+        self.worst: list[tuple[judge_batch.BatchResult, Any]] = []
 
-    def add(self, result: BatchResult, batch: Any) -> None:
+    def add(self, result: judge_batch.BatchResult, batch: Any) -> None:
         """Keep a short result, and all of it with the batch if it is among the worst so far."""
         short = None if result.verdict is None else replace(result.verdict, outputs={}, by_inputs={})
         self.rows.append(replace(result, verdict=short))
-        if result.status in (REFUSED, FAILED):
+        if result.status in (judge_batch.REFUSED, judge_batch.FAILED):
             return
         worst = sorted([*self.worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)
         # A loader may fill the same tensors anew.
         self.worst = [
-            (kept, copied_batch(given) if kept is result else given) for kept, given in worst[:KEPT]
+            (kept, judge_batch.copied_batch(given) if kept is result else given)
+            for kept, given in worst[:KEPT]
         ]
 
 
-def _worst_batch(original: GraphModule, result: BatchResult, batch: Any) -> WorstBatch:
-    inputs, _ = inputs_of_batch(original, batch)
+def _worst_batch(original: GraphModule, result: judge_batch.BatchResult, batch: Any) -> WorstBatch:
+    inputs, _ = judge_batch.inputs_of_batch(original, batch)
     assert result.verdict is not None
     found = result.verdict, result.max_abs_diff, result.worst_output, result.worst_index
     return WorstBatch(result.number, inputs, batch, *found)
@@ -165,7 +159,7 @@ def _check_batches(batches: Any) -> None:
         )
 
 
-def checked_metrics(metrics: Any) -> dict[str, Metric]:
+def checked_metrics(metrics: Any) -> dict[str, judge_batch.Metric]:
     """Return metrics by name, or raise the ``TypeError`` that names the value that is no metric."""
     if metrics is None:
         return {}

@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.results import Result
 from fxlab.front_desk.sources import SessionLike, checked_session
-from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.graph_modules.copies import changed_copy
 from fxlab.models.running.arguments import Inputs, given_inputs
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record

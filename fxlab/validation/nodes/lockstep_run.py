@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import pytree
 from fxlab.graphs.matching import match_nodes
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.models.graph_modules.parts import Requirement
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import seed_generators, takes_derivatives

@@ -5,7 +5,7 @@ from typing import Any
 
 from fxlab.base.words import listed
 from fxlab.models.running.call_record import CallRecord, Layout, Place
-from fxlab.values.tensors import PlainPart
+from fxlab.values.plain_parts import PlainPart
 
 RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "
 """The row of the draws of two calls, and the prefixes of the rows of classes and plain values."""

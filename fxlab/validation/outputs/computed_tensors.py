@@ -9,15 +9,9 @@ import torch
 
 from fxlab.base.interrupts import RestoringStack
 from fxlab.models.hooks import compiled_calls
+from fxlab.models.running import running
 from fxlab.models.running.arguments import Inputs, call_arguments, given_arguments, named_arguments
 from fxlab.models.running.call_record import CallRecord
-from fxlab.models.running.running import (
-    Generators,
-    call_model,
-    generators_kept,
-    seed_generators,
-    with_gradients_if_needed,
-)
 from fxlab.models.state.model_state import state_kept_in_call, value_at
 from fxlab.values.tensors import same_bits, tensors_by_path
 
@@ -71,11 +65,11 @@ def observed(
         nonlocal runs_compiled_code, runs_with_gradients
         args, kwargs = call_arguments(inputs)
         after = named_arguments(model, args, kwargs)
-        with RestoringStack(gradients, generators_kept()), state_kept_in_call(model) as state:
-            seed_generators(0)
-            before = Generators.now()
+        with RestoringStack(gradients, running.generators_kept()), state_kept_in_call(model) as state:
+            running.seed_generators(0)
+            before = running.Generators.now()
             with under(), compiled_calls() as compiled:
-                output = call_model(model, args, kwargs)
+                output = running.call_model(model, args, kwargs)
             runs_compiled_code |= compiled.are_there
             runs_with_gradients = torch.is_grad_enabled()
             record = CallRecord.of(output, after, state.tensors(), before)
@@ -84,7 +78,7 @@ def observed(
         return returned, state_written, _detached(tensors_by_path(after)), record
 
     try:
-        returned, state_written, after, record = with_gradients_if_needed(model, run, beside)
+        returned, state_written, after, record = running.with_gradients_if_needed(model, run, beside)
     except Exception as error:  # a model may refuse inputs with any error
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"

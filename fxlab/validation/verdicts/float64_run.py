@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Node
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.models.graph_modules.bodies import run_under
+from fxlab.models.running import running
 from fxlab.models.running.arguments import (
     Inputs,
     bound_values,
@@ -18,13 +19,6 @@ from fxlab.models.running.arguments import (
     named_arguments,
 )
 from fxlab.models.running.attention import in_steps, is_attention_kernel
-from fxlab.models.running.running import (
-    detached,
-    generators_kept,
-    seed_generators,
-    takes_derivatives,
-    torch_generators_now,
-)
 from fxlab.models.state.model_state import state_kept, value_at
 from fxlab.transformations.calls.graph_index import is_guard
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
@@ -98,11 +92,11 @@ def run_in_float64(
     interpreter = Float64Interpreter(graph_module, own_dtypes=own.dtypes, visit=visit, **settings)
     written = tuple(written)
     # Nothing is watched, as nodes write into float64 copies.
-    kept = generators_kept(), state_kept(graph_module, watch=False)
+    kept = running.generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
         names = [path.removeprefix(STATE) for path in written if path.startswith(STATE)]
         state = interpreter.keep([*names, *differentiated(graph_module)])
-        seed_generators(0)
+        running.seed_generators(0)
         output = interpreter.run(*arguments)
     now = {STATE + name: state[name] for name in names if name in state}
     if written:
@@ -110,12 +104,12 @@ def run_in_float64(
         now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
     asked = {path: now[path].detach() for path in written if path in now}
     returned = {path: tensor.detach() for path, tensor in tensors_by_path(output).items()}
-    return Float64Result(detached(output), tuple(interpreter.in_own_dtype), returned, asked)
+    return Float64Result(running.detached(output), tuple(interpreter.in_own_dtype), returned, asked)
 
 
 def differentiated(graph_module: GraphModule) -> list[str]:
     """Return the names of the tensors that a graph differentiates by, so that all nodes use one copy."""
-    taken = (node for node in graph_module.graph.nodes if takes_derivatives(node))
+    taken = (node for node in graph_module.graph.nodes if running.takes_derivatives(node))
     read = (each for node in taken for each in node.all_input_nodes if each.op == "get_attr")
     return [*dict.fromkeys(str(node.target) for node in read)]
 
@@ -213,7 +207,7 @@ class Float64Interpreter(OtherTensors):
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on the values in ``env``."""
-        before, count = torch_generators_now(), len(self._draws.drawn)
+        before, count = running.torch_generators_now(), len(self._draws.drawn)
         self._decisions.begin(n)
         self._draws.begin(n)
         try:
@@ -229,7 +223,7 @@ class Float64Interpreter(OtherTensors):
         except CannotReplayError as error:
             raise DrawsRandomNumbersError(n, str(error)) from error
         # A generator that has moved shows draws inside an operator, which no mode sees.
-        if before != torch_generators_now():
+        if before != running.torch_generators_now():
             inside = f"{self._draws.inside} draws them inside" if self._draws.inside else ""
             raise DrawsRandomNumbersError(n, inside)
         if self._visit is not None:

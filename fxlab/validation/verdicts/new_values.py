@@ -8,15 +8,8 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.state.tensor_state import place_of, tensors_of
-from fxlab.values.tensors import (
-    bits_of,
-    is_plain,
-    real_numbers,
-    row_digests,
-    same_bits,
-    to_float64,
-    wide_device,
-)
+from fxlab.values.row_digests import row_digests
+from fxlab.values.tensors import bits_of, is_plain, real_numbers, same_bits, to_float64, wide_device
 
 _BLOCK = 2**20
 """How many numbers are moved at once."""

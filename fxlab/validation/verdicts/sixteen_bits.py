@@ -21,8 +21,8 @@ from fxlab.operators import draws_random_numbers, sets_global_state
 from fxlab.operators.node_info import attribute_at, dtype_name
 from fxlab.operators.operator import operator_called
 from fxlab.operators.results import casts
+from fxlab.transformations.analysis.dtypes_and_sizes import known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.values.tensors import bits_of
 
 DTYPES = torch.bfloat16, torch.float16

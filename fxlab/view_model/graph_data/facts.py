@@ -12,15 +12,7 @@ from fxlab.graphs.code_diff import CodeDiff
 from fxlab.models.graph_modules.generated_code import GeneratedCode, generated_code
 from fxlab.operators import node_info, operator_of
 from fxlab.transformations.marks import marks
-from fxlab.view_model.protocol import (
-    ExcerptLine,
-    FactRow,
-    Look,
-    SourceFrame,
-    WrittenCode,
-    WrittenDifference,
-    WrittenLine,
-)
+from fxlab.view_model import protocol
 from fxlab.view_model.wire import LONGEST_CLASSES, clip
 
 _Value = TypeVar("_Value")
@@ -58,9 +50,9 @@ class Looks(Table[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._firsts: dict[str, tuple[int, Look]] = {}
+        self._firsts: dict[str, tuple[int, protocol.Look]] = {}
 
-    def _written(self, value: Look) -> Any:
+    def _written(self, value: protocol.Look) -> Any:
         words = json.dumps([value["kind"], value["label"], value["details"], value["openable"]])
         if words not in self._firsts:
             self._firsts[words] = len(self.values), value
@@ -78,7 +70,11 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        self.texts, self.rows, self.frames = Table[str](), Table[FactRow](), Table[SourceFrame]()
+        self.texts, self.rows, self.frames = (
+            Table[str](),
+            Table[protocol.FactRow](),
+            Table[protocol.SourceFrame](),
+        )
         self._frames_of_trace: dict[str, list[int]] = {}
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
 
@@ -112,7 +108,7 @@ class Facts:
         key = tuple(frame.values())
         if key not in self._frame_numbers:
             file, line, function, code = key
-            lines: list[ExcerptLine] = [
+            lines: list[protocol.ExcerptLine] = [
                 {"line": n, "text": text} for n, text in node_info.excerpt(file, line)
             ]
             self._frame_numbers[key] = self.frames.number(
@@ -148,9 +144,9 @@ class Codes:
     def __init__(self, texts: Table[str]) -> None:
         self._texts = texts
         self.lines, self.codes, self.differences = (
-            Table[WrittenLine](),
-            Table[WrittenCode](),
-            Table[WrittenDifference](),
+            Table[protocol.WrittenLine](),
+            Table[protocol.WrittenCode](),
+            Table[protocol.WrittenDifference](),
         )
         self._known: dict[int, GeneratedCode] = {}
 

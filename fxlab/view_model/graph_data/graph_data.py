@@ -28,22 +28,11 @@ from fxlab.drawing.rendering.theme import has_known_width, shorten, text_width
 from fxlab.graphs.provenance import Provenance
 from fxlab.operators.node_info import parameter_count, result_text
 from fxlab.overlays import Overlay
+from fxlab.view_model import protocol
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.facts import Codes, Facts, Looks, Table
 from fxlab.view_model.graph_data.metrics import REVEAL_BUDGET
 from fxlab.view_model.graph_data.shown_graph import Marks, ShownGraph
-from fxlab.view_model.protocol import (
-    DataPart,
-    Extra,
-    GroupData,
-    Look,
-    ModelDetails,
-    OverlayData,
-    Word,
-    WrittenGraph,
-    WrittenLeaf,
-    WrittenPair,
-)
 from fxlab.view_model.wire import clip, to_json
 
 MOST_LABEL = 40
@@ -85,16 +74,16 @@ class GraphData:
     def __init__(self) -> None:
         self._facts, self._looks = Facts(), Looks()
         self.codes = Codes(self._facts.texts)
-        self._extras, self._trees = Table[Extra](), Table[GroupData]()
-        self._leaves, self._graphs = Table[WrittenLeaf](), Table[WrittenGraph]()
-        self._pairs, self._overlays = Table[WrittenPair](), Table[OverlayData]()
+        self._extras, self._trees = Table[protocol.Extra](), Table[protocol.GroupData]()
+        self._leaves, self._graphs = Table[protocol.WrittenLeaf](), Table[protocol.WrittenGraph]()
+        self._pairs, self._overlays = Table[protocol.WrittenPair](), Table[protocol.OverlayData]()
         self._filled = Table[tuple[int, int, int]]()
         self._written: dict[int, _Written] = {}
         self._layouts: dict[str, str] = {}
         self._plain: dict[int, dict[str, tuple[int, int]]] = {}
         """Of each graph, the looks of boxes without marks, closed and opened: the same in every pair."""
 
-    def add(self, shown: ShownGraph, model: ModelDetails) -> int:
+    def add(self, shown: ShownGraph, model: protocol.ModelDetails) -> int:
         """Add a graph and return its number."""
         with without_collecting():
             hierarchy = build_hierarchy(shown.graph, shown.marks)
@@ -176,7 +165,7 @@ class GraphData:
         nodes = self.shown(number).graph.graph.nodes
         hierarchy = self.hierarchy(number)
         owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
-        written: OverlayData = {
+        written: protocol.OverlayData = {
             "graph": number,
             "name": overlay.name,
             "title": clip(overlay.title, 80),
@@ -235,7 +224,7 @@ class GraphData:
         known = {node: marked for node, marked in marks.items() if node in hierarchy.position_of}
         return overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
 
-    def take(self) -> DataPart:
+    def take(self) -> protocol.DataPart:
         """Return the data added since the last call."""
         layouts, self._layouts = self._layouts, {}
         return {
@@ -306,7 +295,7 @@ class _TreeWriter:
     def group(self, group: Group, opened: frozenset[str] | None = None) -> int:
         """Return the number of a group, with all in it, or without the groups in it that are not opened."""
         closed_look, opened_look = self._group_looks(group)
-        written: GroupData = {
+        written: protocol.GroupData = {
             "path": group.path,
             "id": group.id,
             "kind": group.kind,
@@ -392,7 +381,7 @@ def _written_of(leaf: Leaf, of: _Written) -> list[object]:
     return parts
 
 
-def _look(made: box.Box) -> Look:
+def _look(made: box.Box) -> protocol.Look:
     """Describe a box as it looks wherever it is."""
     colours = theme.box_colours(made.classes)
     return {
@@ -430,7 +419,7 @@ def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[in
     return renamed
 
 
-def _word(text: str, size: float, *, bold: bool = False) -> Word:
+def _word(text: str, size: float, *, bold: bool = False) -> protocol.Word:
     known = bool(text.strip()) and has_known_width(text)
     return text, text_width(text, size, bold=bold), known
 

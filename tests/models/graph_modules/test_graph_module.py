@@ -13,7 +13,8 @@ from fresh_python import run
 from torch import nn
 
 from fxlab import symbolic_trace
-from fxlab.models.graph_modules.graph_module import changed_copy, ensure_picklable, share_tensors_copy
+from fxlab.models.graph_modules.copies import changed_copy, share_tensors_copy
+from fxlab.models.graph_modules.graph_module import ensure_picklable
 
 
 class Model(nn.Module):

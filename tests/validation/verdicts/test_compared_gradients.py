@@ -5,7 +5,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, Session, verdict
-from fxlab.models.graph_modules.graph_module import changed_copy
+from fxlab.models.graph_modules.copies import changed_copy
 from fxlab.validation import Status
 
 

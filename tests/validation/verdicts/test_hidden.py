@@ -12,7 +12,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, verdict
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.validation import Status
 from fxlab.validation.verdicts.float64_run import run_in_float64
 

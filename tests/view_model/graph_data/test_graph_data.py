@@ -17,7 +17,7 @@ from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
 from fxlab.graphs.provenance import Provenance
-from fxlab.models.graph_modules.graph_module import share_tensors_copy
+from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.overlays import from_table
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import GraphData, graph_data

@@ -24,18 +24,8 @@ from fxlab.operators.python_functions import (
 )
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.model_code.running_code import is_asked_by_own_code, where_asked
+from fxlab.tracing.recording import torch_calls
 from fxlab.tracing.recording.run import PASSED_ON, RecordingState, TorchCall, versions_of
-from fxlab.tracing.recording.torch_calls import (
-    LEAF_MAKERS,
-    RAISE_ON_DATA,
-    Call,
-    may_drop_dimensions,
-    name_of,
-    size_that_is_parted,
-    with_any_index,
-    with_numbers_for_sizes,
-    written_by,
-)
 from fxlab.tracing.report import Found, Obstacle
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of, without_marks
 from fxlab.tracing.shapes.uncounted_lists import (
@@ -80,8 +70,8 @@ class _StepOfAutograd:
 def make_and_record(run: RecordingState, call: TorchCall) -> Any:
     """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
-    args = with_numbers_for_sizes(call.func, args, run.number_in)
-    parted = expression_of(size_that_is_parted(call.func, args, kwargs))
+    args = torch_calls.with_numbers_for_sizes(call.func, args, run.number_in)
+    parted = expression_of(torch_calls.size_that_is_parted(call.func, args, kwargs))
     call = TorchCall(call.func, args, kwargs, call.is_told)
     run.recording.end_if_new(call.node)
     made = _made(run, call)
@@ -95,7 +85,7 @@ def make_and_record(run: RecordingState, call: TorchCall) -> Any:
         _hold_told(run, made)
         is_step = isinstance(made.result, torch.autograd.graph.Node) and is_asked_by_own_code()
         return _StepOfAutograd(run, made.result) if is_step else made.result
-    if call.name in LEAF_MAKERS:
+    if call.name in torch_calls.LEAF_MAKERS:
         return run.recorded(call.node, made.result, False, True)
     return _recorded(run, made, parted)
 
@@ -116,9 +106,9 @@ def _made(run: RecordingState, call: TorchCall) -> _Made:
     by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
     asked = run.sizes.progress()
     indexes = call.name in ("__getitem__", "__setitem__") and run.real is None and not run.fakes.has_data
-    args = with_any_index(call.args) if indexes and not run.recording.bodies else call.args
+    args = torch_calls.with_any_index(call.args) if indexes and not run.recording.bodies else call.args
     result = run.computed(call.func, args, call.kwargs)
-    known = written_by(call.func, call.args, call.kwargs)
+    known = torch_calls.written_by(call.func, call.args, call.kwargs)
     written = run.notice_writes(before, known)
     return _Made(call, result, written, by_shapes, asked)
 
@@ -133,7 +123,7 @@ def _hold_told(run: RecordingState, made: _Made) -> None:
         run.conditions.hold_told(node, call.name, made.result, made.by_shapes)
 
 
-def _record_requirement(run: RecordingState, call: Call) -> None:
+def _record_requirement(run: RecordingState, call: torch_calls.Call) -> None:
     """Record a call without a result, which is made for its side effect: it may raise, for one thing."""
     # The words that it raises with.
     args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
@@ -147,14 +137,16 @@ def _recorded(run: RecordingState, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold the parts of these that Python may read."""
     call, result = made.call, made.result
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
-    result = run.recorded(call.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
+    result = run.recorded(
+        call.node, result, made.written, any(part in call.name for part in torch_calls.RAISE_ON_DATA)
+    )
     if asked := run.sizes.asked_since(made.asked):
         run.recording.asked[run.recording.latest] = asked
     if run.real is not None:
         run.conditions.hold_given(call.name, result, made.by_shapes)
     elif not parted.is_number or type(result) is list:
         run.conditions.hold_count(call.name, result)
-    if may_drop_dimensions(call.func):
+    if torch_calls.may_drop_dimensions(call.func):
         run.sizes.hold_since(made.asked)
     return result
 
@@ -187,7 +179,7 @@ def _hold_gradient_read(run: RecordingState, call: TorchCall, name: str, result:
 
 
 def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
-    name = name_of(func)
+    name = torch_calls.name_of(func)
     is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
     return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
 

@@ -1,4 +1,4 @@
-"""Dtypes, casts and numbers as far as they are known without running a graph."""
+"""Dtypes, casts, sizes and numbers of nodes, for passes, as far as they are known without a run."""
 
 import weakref
 from collections.abc import Sequence

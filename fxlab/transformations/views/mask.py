@@ -13,8 +13,8 @@ from torch.fx import Node
 from fxlab.base.torch_private import statically_known_true
 from fxlab.operators import argument, casts, computed_by, computes, filled_with
 from fxlab.operators.node_info import known_shape
+from fxlab.transformations.analysis.dtypes_and_sizes import is_cast, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import is_cast, known_dtype
 
 
 @dataclass(frozen=True)
