@@ -72,6 +72,10 @@ it("brings a change into sight as a whole that the edge of the window cuts", () 
   expect(Math.min(area.y - y, y + height - area.y - area.height)).toBeGreaterThan(height / 5);
   const again = placement({ live, viewport: looked, place, moved: true }, live, place, wish);
   expect(again).toEqual(looked);
+  const both = { ...wish, selected: ["n4"] };
+  const seen = placement({ live, viewport, place, moved: true }, live, place, both);
+  expect(holds(visiblePart(viewport, place), live.areas.get("n4")!)).toBe(true);
+  expect(holds(visiblePart(seen, place), area)).toBe(true);
 });
 
 describe("a window that becomes smaller", () => {

@@ -273,6 +273,8 @@ describe("the switch that leaves out stages without changes", () => {
   it("is there where a stage has none", () => {
     bar.update(ALONE);
     expect(button("Only changes")).toBeUndefined();
+    bar.update({ ...ALONE, changes: ["", "", "2 rewrites: 6 linears become 2"] });
+    expect(button("Only changes")).toBeDefined();
     bar.update(SOME);
     expect(button("Only changes").getAttribute("aria-pressed")).toBe("false");
     expect(listed()).toEqual(["0", "1", "2", "3"]);

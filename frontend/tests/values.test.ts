@@ -229,6 +229,9 @@ describe("the section of the values", () => {
       return one(".fxi-map-reading").textContent!;
     };
     expect(field.getAttribute("aria-label")).toContain("Value: 2 rows and 2 columns, from -2 to 2.");
+    expect(one(".fxi-map-bar").getAttribute("style")).toContain(
+      "low),var(--fxi-map-zero),var(--fxi-map-high)",
+    );
     expect(press("ArrowDown")).toBe("[0, 0, 0] = -1");
     expect(press("ArrowRight")).toBe("[0, 0, 1] = ∞");
     expect(press("ArrowDown")).toBe("[0, 1, 1] = 2");

@@ -74,6 +74,7 @@ def test_it_works_in_vs_code(webview: WebviewPage, theme: str) -> None:
     assert webview.told() == {"keys": [], "wheels": 0, "files": []}
 
 
+@pytest.mark.often(1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_it_follows_the_theme_and_everybody_can_use_it(
     webview: WebviewPage, inspector: Locator, version: str

@@ -114,6 +114,8 @@ def test_a_mistake_in_a_match_is_found_and_excluded(blocks):
     assert explained.index.tolist() == ["relu_2", "relu_1", "relu"]
     assert explained["reason"].iloc[0] == "replaced by relu_to_clamp"
     assert str(session.changes(name)) == "3 rewrites: 3 relus become 3 clamp mins"
+    marked = session.passes[name].get_transformed_nodes(session.graph_module)
+    assert [str(node.target) for node in marked] == ["aten.clamp_min.default"] * 3
     found = fxlab.bisect(session)
     assert found.pass_.name == name
     (wrong,) = found.rewrites

@@ -72,4 +72,5 @@ def test_a_loss_of_the_output_alone_leaves_each_part_of_a_batch_to_the_model():
 
     model, x, mask = Masked(4, 2), torch.randn(3, 4), torch.rand(3, 1)
     session = fxlab.Session(fxlab.trace_step(model, (x, mask), loss=lambda output: output.sum()))
+    assert [*session.inputs][-2:] == ["x", "mask"]
     assert same_bits(session.graph_module(**session.inputs)["loss"], model(x, mask).sum().detach())

@@ -75,5 +75,5 @@ def nothing_is_left_behind(request):
 def no_run_is_left():
     yield
     gc.collect()  # once, as looking through all objects takes seconds
-    left = [run for run in gc.get_objects() if type(run) is RecordingState]
+    left = [run for run in gc.get_referrers(RecordingState) if type(run) is RecordingState]
     assert [type(run.model).__name__ for run in left] == []

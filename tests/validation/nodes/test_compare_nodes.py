@@ -279,3 +279,18 @@ def test_functions_are_compared_as_models_are():
     assert first_divergence(*functions, x).node == "mul"
     assert compare_nodes(*functions, x)["accumulated"].max() > 1e-4
     assert not fxlab.compare_outputs(*functions, x)["same_bits"].any()
+
+
+def test_tensors_that_a_graph_writes_are_as_before_a_comparison():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x * self.count
+
+    graphs, x = [fxlab.symbolic_trace(Counts(), torch.ones(2)) for _ in range(2)], torch.ones(2)
+    assert (compare_nodes(*graphs, x)["accumulated"] == 0).all()
+    assert [int(graph.count) for graph in graphs] == [0, 0]

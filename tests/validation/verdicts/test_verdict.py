@@ -256,6 +256,7 @@ def test_shapes_dtypes_and_missing_outputs_are_named():
     )
     found = judged(lambda x: {"a": x, "b": x}, lambda x: {"a": x})
     assert found.reason == "b: only the original has it"
+    assert judged(lambda x: [x], lambda x: [x, x]).reason.endswith(": only the transformed has it")
     assert list(found.table["status"]) == [SAME, DIFFERENT]
 
 
