@@ -324,7 +324,9 @@ def _write_replaced_buffers(run: RecordingState, buffers: Mapping[str, torch.Ten
     recording = run.recording
     for name, now in run.model.named_buffers():
         before = buffers.get(name)
-        if before is None or now is before or _same_memory(now, before):
+        if before is None or now is before:
+            continue
+        if (storage_of(now), now.shape, now.stride()) == (storage_of(before), before.shape, before.stride()):
             continue
         if (now.shape, now.dtype) != (before.shape, before.dtype):
             recording.note(Found.BUFFER_REPLACED, name)
@@ -333,11 +335,6 @@ def _write_replaced_buffers(run: RecordingState, buffers: Mapping[str, torch.Ten
         node = recording.graph.call_method("copy_", (recording.node_of(before), value))
         recording.describe(node, before)
         recording.impure.add(node)
-
-
-def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    same_storage = storage_of(a) == storage_of(b)
-    return same_storage and (a.shape, a.stride()) == (b.shape, b.stride())
 
 
 _CONTAINERS = (dict, list, tuple)

@@ -87,7 +87,9 @@ class ModelSizes(ShapeEnv):
 
     def require_shown(self, operator: Any) -> None:
         """Raise :class:`TraceError` if no recorded call runs an operator that writes or reads data."""
-        if self.is_asked_by_model and isinstance(operator, OpOverload) and _writes_or_tells(operator):
+        if not self.is_asked_by_model or not isinstance(operator, OpOverload):
+            return
+        if operator._schema.is_mutable or torch.Tag.data_dependent_output in operator.tags:
             raise Obstacle.HIDDEN_OPERATOR(called=operator, where=where_asked() or "an unknown line")
 
     def progress(self) -> tuple[int, int, int]:
@@ -196,10 +198,6 @@ class ModelSizes(ShapeEnv):
         is_of_torch = not self.is_asked_by_model
         reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder, is_of_torch)
         self.fixed.append((frozenset(symbols), reason))
-
-
-def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
-    return operator._schema.is_mutable or torch.Tag.data_dependent_output in operator.tags
 
 
 def _condition(expression: Any, answer: Any) -> Any:
@@ -339,7 +337,8 @@ def padded_size(total: Any) -> Any:
         if isinstance(term, _BY_REMAINDER) and isinstance(term.args[1], sympy.Integer):
             dividend, window = term.args
             size = total - term
-            if _is_multiple(_without_remainders(dividend, window) + size, window):
+            sizes = (_without_remainders(dividend, window) + size).expand().as_coefficients_dict()
+            if all(factor % window == 0 for factor in sizes.values()):
                 return window * functions.FloorDiv(size + window - 1, window)
     return total
 
@@ -352,7 +351,3 @@ def _without_remainders(dividend: Any, window: Any) -> Any:
         is_remainder = isinstance(rest, _BY_REMAINDER) and rest.args[1] == window
         terms.append(factor * rest.args[0] if is_remainder else term)
     return sympy.Add(*terms)
-
-
-def _is_multiple(total: Any, window: Any) -> bool:
-    return all(factor % window == 0 for factor in total.expand().as_coefficients_dict().values())

@@ -91,8 +91,9 @@ def hold_inputs(
 
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
-            if not _has_tensors(node) and not isinstance(node.meta.get("val"), torch.SymInt):
-                check = RequireParts(node.name, node.meta.get("val"))
+            value = node.meta.get("val")
+            if not isinstance(value, torch.SymInt) and not any(True for _ in tensors_inside(value)):
+                check = RequireParts(node.name, value)
                 message = f"{REFUSAL} the parts of {node.name} only"
                 graph.call_function(torch._assert, (graph.call_function(check, (node,)), message))
         nodes = SizeNodes(graph, size_of, lambda node: None)
@@ -116,7 +117,3 @@ def _range(allowed: Any, name: sympy.Symbol) -> list[Any]:
     if allowed.upper.is_Integer:
         conditions.append(sympy.Le(name, int(allowed.upper)))
     return conditions
-
-
-def _has_tensors(placeholder: Node) -> bool:
-    return any(True for _ in tensors_inside(placeholder.meta.get("val")))

@@ -189,7 +189,9 @@ def small_sizes(fakes: FakeInputs) -> dict[Size, int]:
 def _allowed(fakes: FakeInputs) -> Callable[[dict[sympy.Symbol, int]], bool]:
     """Return a function that tells whether the recorded run's conditions hold where symbols change."""
     symbols = fakes.free_symbols()
-    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
+    replace = fakes.shape_env.replace
+    conditions = [guard.expr for guard in fakes.shape_env.guards]
+    guards = [each.subs({symbol: replace(symbol) for symbol in each.free_symbols}) for each in conditions]
     return lambda values: all(holds(guard, symbols | values) for guard in guards)
 
 
@@ -205,10 +207,6 @@ def larger_batch(fakes: FakeInputs) -> dict[Size, int]:
     rows = {size: number for size, number in fakes.given.items() if size[-1] == 0}
     batch = math.gcd(*rows.values())
     return {size: number // batch * (batch + 1) for size, number in rows.items()} if batch else {}
-
-
-def _in_free_symbols(condition: Any, fakes: FakeInputs) -> Any:
-    return condition.subs({symbol: fakes.shape_env.replace(symbol) for symbol in condition.free_symbols})
 
 
 def _named(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> Change:

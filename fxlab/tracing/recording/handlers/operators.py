@@ -55,6 +55,18 @@ class _Made:
     """The count of questions about sizes before the call."""
 
 
+class _StepOfAutograd:
+    """The ``grad_fn`` of a tensor, as the model gets it: the graph does not have the hooks set there."""
+
+    def __init__(self, run: RecordingState, step: torch.autograd.graph.Node) -> None:
+        self._run, self._step = run, step
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("register_"):
+            self._run.recording.note(Found.BACKWARD_HOOKS, name)
+        return getattr(self._step, name)
+
+
 def make_and_record(run: RecordingState, call: TorchCall) -> Any:
     """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
@@ -71,7 +83,8 @@ def make_and_record(run: RecordingState, call: TorchCall) -> Any:
         _note_told(run, call, made.result)
     if not made.written and not _gives_new_values(made.result, run.recording.symbols):
         _hold_told(run, made)
-        return made.result
+        is_step = isinstance(made.result, torch.autograd.graph.Node) and is_asked_by_own_code()
+        return _StepOfAutograd(run, made.result) if is_step else made.result
     if call.name in torch_calls.LEAF_MAKERS:
         return run.recorded(call.node, made.result, False, True)
     return _recorded(run, made, parted)
@@ -115,7 +128,8 @@ def _record_requirement(run: RecordingState, call: torch_calls.Call) -> None:
     # The words that it raises with.
     args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
     call = replace(call, args=args, kwargs=kwargs)
-    if _has_nodes(run.recording.argument((args, kwargs))):
+    leaves = pytree.tree_leaves(run.recording.argument((args, kwargs)))
+    if any(isinstance(leaf, Node) for leaf in leaves):
         run.recorded(call, None, False, impure=True)
 
 
@@ -174,10 +188,6 @@ def _may_tell_a_shape(result: Any) -> bool:
     """Tell whether a result may be of the number of dimensions: it is a size, or there are several things."""
     is_number = isinstance(result, int | SymbolicNumber) and not isinstance(result, bool)
     return is_number or type(result) in (torch.Size, tuple, list)
-
-
-def _has_nodes(argument: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in pytree.tree_leaves(argument))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:
