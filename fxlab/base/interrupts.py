@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 _T = TypeVar("_T")
-_AGAIN_S = 0.05
+_P = ParamSpec("_P")
 
 
 def _handler() -> Callable[..., Any] | None:
@@ -73,7 +73,7 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         came = True
         while frame is not None and frame is not outside:
             if frame.f_code.co_name in ("__enter__", "__exit__", "enter_context"):
-                again.append(threading.Timer(_AGAIN_S, _interrupt, (main,)))
+                again.append(threading.Timer(0.05, _interrupt, (main,)))
                 return again[-1].start()
             frame = frame.f_back
         return handler(number, frame)
@@ -87,6 +87,20 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, handler)
         for timer in again:
             timer.join()
+
+
+def interruptible(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Return the result of some work; if it was interrupted, raise that, whatever C has made of it."""
+    with interrupts_noted() as interrupted:
+        try:
+            result = work(*args, **kwargs)
+        except Exception as error:
+            if interrupted():
+                raise KeyboardInterrupt from error
+            raise
+    if interrupted():
+        raise KeyboardInterrupt
+    return result
 
 
 @contextmanager

@@ -46,7 +46,10 @@ class Batch:
         numbered = pytree.tree_unflatten(range(len(leaves)), structure)
         parts = (numbered,) if is_tensor else numbered
         by_name = numbered if is_named else _by_name(model, tuple(parts), loss)
-        paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
+        paths = dict[int, str]()
+        for path, place in pytree.tree_flatten_with_path(by_name)[0]:
+            keys = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
+            paths[place] = ".".join(map(str, keys))
         tensors = {
             at: leaf.detach().requires_grad_(leaf.requires_grad)  # a model may derive its output by it
             for at, leaf in enumerate(leaves)
@@ -64,11 +67,6 @@ class Batch:
         rest = iter(tensors)
         leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         return pytree.tree_unflatten(leaves, self.structure)
-
-
-def _path(path: tuple[Any, ...]) -> str:
-    keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
-    return ".".join(keys)
 
 
 def _by_name(model: nn.Module, parts: tuple[Any, ...], loss: Callable[..., Any] | None) -> dict[str, Any]:

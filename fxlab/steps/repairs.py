@@ -87,9 +87,10 @@ def with_guards(graph: fx.Graph) -> None:
         if node not in given:
             continue
         if isinstance(value, float):
+            lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
             raise TraceError(
                 f"The model or the loss reads a number of a tensor ({value:.6g}), which would be fixed in "
-                f"the graph.{_line(node)} Compute with the tensor instead of .item()."
+                f"the graph, at {' '.join(lines[-2:])!r}. Compute with the tensor instead of .item()."
             )
         _guard(graph, node, require_number, value)
     for node in list(graph.nodes):
@@ -126,11 +127,6 @@ def _has_size_of_data(node: Any) -> bool:
         return True
     indices = [index for index in node.all_input_nodes[1:] if known_result(index) is not None]
     return any(known_result(index).dtype in (torch.bool, torch.uint8) for index in indices)
-
-
-def _line(node: fx.Node) -> str:
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines() if line.strip()]
-    return f" {' '.join(lines[-2:])}." if lines else ""
 
 
 def without_dead_code(graph: fx.Graph) -> None:

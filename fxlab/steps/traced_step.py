@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import describe, type_error
-from fxlab.base.interrupts import interrupts_noted
+from fxlab.base.interrupts import interruptible
 from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
 from fxlab.models.parallel.placements import PLACEMENT
@@ -135,16 +135,8 @@ def recorded_step(
     model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
-    with interrupts_noted() as interrupted, torch.inference_mode(False):
-        try:
-            step = _recorded_step(model, inputs, loss, optimizer)
-        except Exception as error:
-            if interrupted():
-                raise KeyboardInterrupt from error
-            raise
-    if interrupted():
-        raise KeyboardInterrupt
-    return step
+    with torch.inference_mode(False):
+        return interruptible(_recorded_step, model, inputs, loss, optimizer)
 
 
 def _recorded_step(

@@ -222,16 +222,24 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
 
 
 @pytest.mark.parametrize(
-    "trace", [fxlab.symbolic_trace, lambda *given: fxlab.trace_step(*given, loss=torch.sum)]
+    "trace",
+    [
+        fxlab.symbolic_trace,
+        lambda *given: fxlab.trace_step(*given, loss=torch.sum),
+        fxlab.compiler.compile_session,
+    ],
 )
 def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through(trace):
+    @torch.compiler.allow_in_graph
+    def swallowing(x):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as interrupt:
+            raise TypeError("failed to unpack an argument") from interrupt
+
     class Swallowing(nn.Module):
         def forward(self, x):
-            try:
-                signal.raise_signal(signal.SIGINT)
-            except KeyboardInterrupt as interrupt:
-                raise TypeError("failed to unpack an argument") from interrupt
-            return x + 1
+            return swallowing(x)
 
     with pytest.raises(KeyboardInterrupt):
         trace(Swallowing(), (torch.randn(2, 3),))

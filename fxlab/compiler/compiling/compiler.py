@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fxlab.base.author_frames import from_author_on, placed_words
-from fxlab.base.interrupts import RestoringStack
+from fxlab.base.interrupts import RestoringStack, interruptible
 from fxlab.base.words import error_words, listed
 from fxlab.compiler.compiling.hooks import caches_kept, compile_once, fresh, generating, unfrozen
 from fxlab.compiler.graphs.flat import Frame
@@ -124,7 +124,7 @@ class Compiler:
                 return None
             with RestoringStack(caches_kept(), autocast_set(self._autocast)):
                 compiled = torch.compile(fresh(self._called), backend="eager")
-                found = verdict(self._called, compiled, self._inputs, gradients=training)
+                found = interruptible(verdict, self._called, compiled, self._inputs, gradients=training)
         except Exception as error:  # the model may raise anything where it is not compiled
             self.remarks.append(
                 f"Dynamo's capture is not compared with the model itself: {error_words(error)}"
@@ -192,12 +192,12 @@ class Compiler:
                 if generates:
                     stack.enter_context(generating())
                 seed_generators(0)
-                settings = self.settings | {"generates": generates}
+                options = self.settings | {"generates": generates}
                 stack.enter_context(autocast_set(self._autocast))
                 outcome = Outcome(self._model, self._named(args, kwargs))
-                result, remarks = compile_once(self._called, args, kwargs, recorder, **settings)
+                result, remarks = interruptible(compile_once, self._called, args, kwargs, recorder, **options)
                 if not self.frames:
-                    self._captured = outcome.of(result, gradients=settings["training"])
+                    self._captured = outcome.of(result, gradients=options["training"])
         except Exception as error:
             failure = _failure(self._name, error)
             if recorder.crash is not None and not self.frames:

@@ -52,7 +52,7 @@ class SettingReads:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note reads for a while."""
-        readers = _readers()
+        readers = {f"{module.__name__}.{name}()": getattr(module, name) for module, name in _reader_names()}
         # Of autocast the graph checks the whole state, whichever part of it is read.
         around = {name: reader() for name, reader in readers.items() if "autocast" not in name}
         asking = {id(reader): instead(self._asked(name, reader, around)) for name, reader in readers.items()}
@@ -109,11 +109,6 @@ class SettingReads:
 def _modules() -> list[ModuleType]:
     backends = [value for value in vars(torch.backends).values() if type(value) is ModuleType]
     return [torch, *(module for module in backends if module.__name__.startswith("torch.backends."))]
-
-
-def _readers() -> dict[str, Callable[..., Any]]:
-    """Return the functions that read a setting, by how Python calls them."""
-    return {f"{module.__name__}.{name}()": getattr(module, name) for module, name in _reader_names()}
 
 
 @functools.cache

@@ -286,7 +286,10 @@ class Snapshot:
                 self.tensors += [value] if issubclass(kind, torch.Tensor | nn.Module) else []
                 if issubclass(kind, torch.Tensor):
                     seen.add(id(value))
-                    self._keep_attributes(name, value, ahead)
+                    if own := attributes_in(value):
+                        self._hold(f"{name}.", own, ahead)
+                    elif own is not None:
+                        self._bare.append((name, value))
                 continue
             seen.add(id(value))
             self._own((kind,))
@@ -313,12 +316,6 @@ class Snapshot:
                 self._hold(f"{name}.", own, ahead)
             if has_slots:
                 self._hold(f"{name}.", Slots(value), ahead)
-
-    def _keep_attributes(self, name: str, tensor: torch.Tensor, ahead: deque[tuple[str, Any]]) -> None:
-        if own := attributes_in(tensor):
-            self._hold(f"{name}.", own, ahead)
-        elif own is not None:
-            self._bare.append((name, tensor))
 
     def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
         before = dict(contents_of(holder))

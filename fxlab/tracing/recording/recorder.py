@@ -326,8 +326,7 @@ def _write_replaced_buffers(run: RecordingState, buffers: Mapping[str, torch.Ten
         before = buffers.get(name)
         if before is None or now is before:
             continue
-        is_alike = (now.shape, now.stride()) == (before.shape, before.stride())
-        if is_alike and storage_of(now) == storage_of(before):
+        if (storage_of(now), now.shape, now.stride()) == (storage_of(before), before.shape, before.stride()):
             continue
         if (now.shape, now.dtype) != (before.shape, before.dtype):
             recording.note(Found.BUFFER_REPLACED, name)

@@ -337,8 +337,8 @@ def padded_size(total: Any) -> Any:
         if isinstance(term, _BY_REMAINDER) and isinstance(term.args[1], sympy.Integer):
             dividend, window = term.args
             size = total - term
-            terms = (_without_remainders(dividend, window) + size).expand().as_coefficients_dict()
-            if all(factor % window == 0 for factor in terms.values()):
+            sizes = (_without_remainders(dividend, window) + size).expand().as_coefficients_dict()
+            if all(factor % window == 0 for factor in sizes.values()):
                 return window * functions.FloorDiv(size + window - 1, window)
     return total
 

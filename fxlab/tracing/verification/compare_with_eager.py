@@ -189,8 +189,9 @@ def small_sizes(fakes: FakeInputs) -> dict[Size, int]:
 def _allowed(fakes: FakeInputs) -> Callable[[dict[sympy.Symbol, int]], bool]:
     """Return a function that tells whether the recorded run's conditions hold where symbols change."""
     symbols = fakes.free_symbols()
+    replace = fakes.shape_env.replace
     conditions = [guard.expr for guard in fakes.shape_env.guards]
-    guards = [c.subs({s: fakes.shape_env.replace(s) for s in c.free_symbols}) for c in conditions]
+    guards = [each.subs({symbol: replace(symbol) for symbol in each.free_symbols}) for each in conditions]
     return lambda values: all(holds(guard, symbols | values) for guard in guards)
 
 

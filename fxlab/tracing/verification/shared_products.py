@@ -12,8 +12,7 @@ from fxlab.base.torch_private import TorchDispatchMode, pytree
 from fxlab.models.state.settings import settings_now
 from fxlab.values.tensors import is_strided_on_cpu, storage_of
 
-_aten = torch.ops.aten
-_PRODUCTS = (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.convolution.default)
+_PRODUCTS = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "convolution")]
 _LEAST_BYTES, _SHARE_OF_WEIGHTS = 2**24, 16
 
 
@@ -30,8 +29,7 @@ class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Held, so that no other tensor gets their memory.
         self._weights = [tensor.detach() for tensor in weights if _is_plain(tensor)]
         self._versions = {storage_of(tensor): tensor._version for tensor in self._weights}
-        size = sum(tensor.nbytes for tensor in self._weights)
-        self._bytes_left = max(_LEAST_BYTES, size // _SHARE_OF_WEIGHTS)
+        self._bytes_left = max(_LEAST_BYTES, sum(t.nbytes for t in self._weights) // _SHARE_OF_WEIGHTS)
         self._settings, self._products = settings_now(), dict[Any, torch.Tensor]()
 
     def __torch_dispatch__(
@@ -65,5 +63,4 @@ class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    is_other = not is_strided_on_cpu(tensor) or tensor.is_inference()
-    return not is_other and not (tensor.is_conj() or tensor.is_neg())
+    return is_strided_on_cpu(tensor) and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())

@@ -51,7 +51,9 @@ def unsafe_assumptions(
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
         if _is_same(traced, fakes, eager, sizes) is False:
-            found.append(min(broken, key=_generality) if equality is None else equality)
+            # Equalities exclude least besides, then conditions of few symbols.
+            least = min(broken, key=lambda c: (c.func is not sympy.Eq, len(c.free_symbols), c.count_ops()))
+            found.append(least if equality is None else equality)
     return found
 
 
@@ -87,11 +89,6 @@ def wrong_at_one(
         if _is_same(traced, fakes, eager, dict.fromkeys(sizes, 1)) is False:
             found |= sizes
     return found
-
-
-def _generality(condition: Any) -> tuple[bool, int, int]:
-    """Order conditions by how little they exclude besides: equalities first, then those of few symbols."""
-    return not isinstance(condition, sympy.Eq), len(condition.free_symbols), condition.count_ops()
 
 
 def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:

@@ -1,5 +1,6 @@
 """Code of every day that computes nothing, watches gradients or gives other weights is traced."""
 
+import copy
 import functools
 import io
 import itertools
@@ -61,9 +62,22 @@ def test_a_model_that_keeps_a_gradient_runs_with_gradients(training):
     assert torch.equal(traced(X), model(X))
 
 
-def test_a_hook_on_a_gradient_is_told_to_be_missing():
+def watch_step(model, x):
+    y = model.linear(x).exp()
+    if y.grad_fn is not None:
+        y.grad_fn.register_prehook(lambda gradients: (2 * gradients[0],))
+    return y
+
+
+def save_less(model, x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t.float()):
+        return model.linear(x).exp()
+
+
+@pytest.mark.parametrize("forward", [watch_gradient, watch_step, save_less])
+def test_a_hook_on_a_gradient_is_told_to_be_missing(forward):
     with pytest.warns(fxlab.TraceWarning, match="backward hooks are not in the graph"):
-        traced = fxlab.symbolic_trace(model := Runs(watch_gradient), X)
+        traced = fxlab.symbolic_trace(model := Runs(forward), X)
     assert torch.equal(traced(X), model(X))
 
 
@@ -123,8 +137,10 @@ def test_the_backward_of_a_scripted_function_is_told_to_be_missing():
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
-def test_a_scripted_part_is_traced_at_the_given_sizes():
-    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
+@pytest.mark.parametrize("part", [nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.BatchNorm1d(4)])
+def test_a_scripted_part_is_traced_at_the_given_sizes(part):
+    # A copy, like one that is loaded, has no function in Python.
+    model = nn.Sequential(nn.Linear(4, 4), copy.deepcopy(torch.jit.script(part)))
     with pytest.warns(fxlab.TraceWarning):
         traced = fxlab.symbolic_trace(model, X)
     assert_agree(traced, model, (torch.randn(2, 4),))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxlab.base.exchanged import patched_functions
@@ -18,7 +19,7 @@ from fxlab.tracing.recording.handlers.operators import with_uncounted
 from fxlab.tracing.recording.opaque_calls import CannotBeWholeError, MethodOf, method_of
 from fxlab.tracing.recording.run import RecordingState
 from fxlab.tracing.recording.torch_calls import Call
-from fxlab.tracing.report import Found, TraceError
+from fxlab.tracing.report import Found, Obstacle, TraceError
 from fxlab.tracing.shapes.fake_modules import is_recurrent_on_fakes, recurrent_results, transformer_result
 from fxlab.tracing.shapes.uncounted_lists import all_read
 
@@ -97,7 +98,11 @@ def _called(run: RecordingState, call: _ModuleCall) -> Any:
 
 def _is_leaf(run: RecordingState, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
-    if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
+    # Scripted code takes real tensors alone, and gives fake ones operators that have no backward.
+    if (is_scripted := isinstance(call.module, torch.jit.ScriptModule)) and run.real is None:
+        raise Obstacle.HIDDEN_BY_TORCH(called="a scripted module")
+    is_leaf = is_scripted or run.leaves.is_leaf(call.module, call.path)
+    if not is_leaf or run.mode_reads.is_set(call.module):
         return False
     if call.is_hooked or (run.rung.opens_hooked and hooks_of(call.module)):
         return False

@@ -55,6 +55,18 @@ class _Made:
     """The count of questions about sizes before the call."""
 
 
+class _StepOfAutograd:
+    """The ``grad_fn`` of a tensor, as the model gets it: the graph does not have the hooks set there."""
+
+    def __init__(self, run: RecordingState, step: torch.autograd.graph.Node) -> None:
+        self._run, self._step = run, step
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("register_"):
+            self._run.recording.note(Found.BACKWARD_HOOKS, name)
+        return getattr(self._step, name)
+
+
 def make_and_record(run: RecordingState, call: TorchCall) -> Any:
     """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
@@ -71,7 +83,8 @@ def make_and_record(run: RecordingState, call: TorchCall) -> Any:
         _note_told(run, call, made.result)
     if not made.written and not _gives_new_values(made.result, run.recording.symbols):
         _hold_told(run, made)
-        return made.result
+        is_step = isinstance(made.result, torch.autograd.graph.Node) and is_asked_by_own_code()
+        return _StepOfAutograd(run, made.result) if is_step else made.result
     if call.name in torch_calls.LEAF_MAKERS:
         return run.recorded(call.node, made.result, False, True)
     return _recorded(run, made, parted)
@@ -141,7 +154,10 @@ def _recorded(run: RecordingState, made: _Made, parted: Any) -> Any:
 def _note_told(run: RecordingState, call: TorchCall, result: Any) -> None:
     """Note the answers about tensors, besides their numbers, that the model's Python gets."""
     recording = run.recording
-    tells_dtype, tells_shape = _tells_a_dtype(call.func, result), _may_tell_a_shape(result)
+    is_type = call.name == "type" and isinstance(result, str)  # with an argument it is a cast
+    is_dtype = isinstance(result, torch.dtype) or is_type
+    tells_dtype = is_dtype or not DTYPE_READS.isdisjoint((call.func, call.name))
+    tells_shape = _may_tell_a_shape(result)
     if tells_dtype or tells_shape:
         read = [tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor)]
         if tells_dtype:
@@ -163,12 +179,6 @@ def _hold_gradient_read(run: RecordingState, call: TorchCall, name: str, result:
         run.conditions.hold_gradient_read(call.node, name, result)
     else:
         run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)
-
-
-def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
-    name = torch_calls.name_of(func)
-    is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
-    return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
 
 
 def _may_tell_a_shape(result: Any) -> bool:

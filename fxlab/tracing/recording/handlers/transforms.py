@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -87,8 +87,10 @@ def _apply(
     try:
         run.recording.argument((args, kwargs))
     except TraceError:
-        # A node cannot hold its arguments, so the calls of its forward are recorded in its place.
-        run.recording.note(Found.OWN_BACKWARD, function.__name__)
+        # A node cannot hold its arguments, so the calls of its forward are recorded in its place. A custom
+        # operator that has a backward is recorded itself.
+        if not function.__module__.startswith("torch._library"):
+            run.recording.note(Found.OWN_BACKWARD, function.__name__)
         return apply(*args, **kwargs)
     call = Call("call_function", AutogradFunction(function), args, kwargs)
     return run.recorded_whole(call, lambda: apply(*args, **kwargs), True)  # it may write what it likes
@@ -115,7 +117,10 @@ def saved_tensors_seen(run: RecordingState) -> Iterator[None]:
 
     def enter(original: Callable[..., Any], hooks: saved_tensors_hooks) -> None:
         if run.is_seen():
-            run.recording.note(Found.SAVED_TENSORS, type(hooks).__name__.strip("_"))
+            # Torch's own give back the tensors that were saved; those of a model may give others.
+            is_of_torch = str(getattr(hooks.pack_hook, "__module__", "")).startswith("torch.")
+            found = Found.SAVED_TENSORS if is_of_torch else Found.BACKWARD_HOOKS
+            run.recording.note(found, type(hooks).__name__.strip("_"))
             passed_over.append(hooks)
         else:
             original(hooks)
@@ -285,7 +290,7 @@ def flex_attention_seen(run: RecordingState) -> Iterator[None]:
                 numbers = arguments_of(name, query)
             # As torch does around them: an index by a scalar tensor would be read as a plain number.
             with TransformGetItemToIndex():
-                _followed(run, body, partial(_called, numbers))
+                _followed(run, body, partial(lambda given, called: called(*given), numbers))
             indexed_by_tensors(body.graph)
         try:
             # FlexAttention compiles itself unless the stance forbids it.
@@ -304,10 +309,6 @@ def flex_attention_seen(run: RecordingState) -> Iterator[None]:
 
     with exchanged_code(module.flex_attention, call):
         yield
-
-
-def _called(arguments: Sequence[Any], function: Callable[..., Any]) -> Any:
-    return function(*arguments)
 
 
 _is_on = torch.is_grad_enabled  # another stands under this name while a model is recorded
