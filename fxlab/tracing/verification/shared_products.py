@@ -30,6 +30,7 @@ class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._weights = [tensor.detach() for tensor in weights if _is_plain(tensor)]
         self._versions = {storage_of(tensor): tensor._version for tensor in self._weights}
         self._bytes_left = max(_LEAST_BYTES, sum(t.nbytes for t in self._weights) // _SHARE_OF_WEIGHTS)
+        self._most_bytes = self._bytes_left // 32  # beyond that, checksums cost too much
         self._settings, self._products = settings_now(), dict[Any, torch.Tensor]()
 
     def __torch_dispatch__(
@@ -49,8 +50,9 @@ class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _key(self, func: Any, args: tuple[Any, ...]) -> Any:
-        is_known = all(_is_plain(value) for value in args if isinstance(value, torch.Tensor))
-        if not is_known or settings_now() != self._settings:
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        are_small = (t.nbytes <= self._most_bytes or storage_of(t) in self._versions for t in tensors)
+        if not all(map(_is_plain, tensors)) or not all(are_small) or settings_now() != self._settings:
             return None
         return func, *(self._bits(v) if isinstance(v, torch.Tensor) else repr(v) for v in args)
 
