@@ -140,7 +140,9 @@ def guard_sizes(
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
             raise Obstacle.WOULD_BE_REFUSED(condition=words(condition))
         conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} only")
-    decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
+    # Conditions that leave one value for a size.
+    equal = [condition for condition, _ in branches if isinstance(condition, sympy.Eq)]
+    decided = {each.lhs for each in equal if each.lhs.is_Symbol and each.rhs.is_Integer}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
@@ -171,11 +173,6 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
         return (Found.COSTLY_SIZE if size in fakes.given_up else Found.FIXED_SIZE)(name, size=expression)
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
     return Found.FOLLOWED_SIZE(name) if same == size else Found.SAME_SIZE(name, other=name_of_size(same))
-
-
-def _gives_a_number(condition: Any) -> bool:
-    """Tell whether a condition leaves one value for a size."""
-    return isinstance(condition, sympy.Eq) and condition.lhs.is_Symbol and condition.rhs.is_Integer
 
 
 def _holds_anyway(
