@@ -14,10 +14,10 @@ copyright = "the authors of fxlab"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference_pages"]
 # Every name that a docstring refers to is in the reference. Types of signatures, also inner ones, are
 # written as the code writes them.
-_INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
+_INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|sources|t)\..*"
 _ALIASES = (
-    r"Alignment|Argument|Choice|Combine|Executor|GraphModule|fx\.Node|Highlight|Metric|Inputs|Limit|Model|ModelLike"
-    r"|Node|Pass|PassOrName|Path|SessionLike|StepLoop|Where"
+    r"Alignment|Argument|Arrangement|Choice|Combine|Executor|GraphModule|fx\.Node|Highlight|Metric|Inputs|Limit|Model|ModelLike"
+    r"|Node|Pass|PassOrName|Path|SessionLike|StepLoop|View|Where"
 )
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|pandas\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]

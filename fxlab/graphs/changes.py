@@ -14,13 +14,13 @@ from fxlab.base.first_use import pd
 from fxlab.base.results import Result
 from fxlab.base.words import counted
 from fxlab.graphs.graph_diff import changes_by_name
-from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.graph_modules.parts import Requirement
 from fxlab.operators.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.name_order import moved_nodes
 
 _MOST_KINDS = 3
 

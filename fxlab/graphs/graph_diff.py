@@ -13,11 +13,10 @@ from fxlab.front_desk.sources import Model, compared_graphs
 from fxlab.graphs.lineage import is_same_capture
 from fxlab.graphs.matching import known_to_agree, match_nodes
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.operators.node_info import module_path, target_text
 from fxlab.transformations.journal.journal import Journal
-from fxlab.transformations.journal.name_order import merged_order
+from fxlab.transformations.journal.name_order import merged_order, moved_nodes
 from fxlab.transformations.marks import marks
 
 COLUMNS = (

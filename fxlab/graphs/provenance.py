@@ -1,4 +1,4 @@
-"""The nodes of the original behind a node of a stage: tables, values and pages ask it."""
+"""The nodes of the original behind a node of a stage: tables, values of nodes and pages ask for them."""
 
 from collections import defaultdict
 from functools import cached_property

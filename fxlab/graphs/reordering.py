@@ -11,7 +11,7 @@ from fxlab.models.parallel.collectives import collective_kind, collectives_of, i
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
-from fxlab.transformations.journal.name_order import moved
+from fxlab.transformations.journal.name_order import moved, moved_nodes
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,6 @@ class Reordering:
             f"only the order changed: {counted(len(self.moved), 'node')} moved, and data dependences and "
             "writes prove that every call reads the same values; nothing was run"
         )
-
-
-def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, ...]:
-    """Return the names of moved nodes of both graphs, as few as explain the new order."""
-    before, now = ([node.name for node in module.graph.nodes] for module in (original, transformed))
-    return moved(before, now)
 
 
 def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | None:

@@ -1,4 +1,4 @@
-"""The overlays that screens offer: those in :data:`SOURCES`."""
+"""The overlays that pictures, screens and reports offer: those in :data:`SOURCES`."""
 
 from __future__ import annotations
 

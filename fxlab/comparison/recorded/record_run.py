@@ -20,7 +20,7 @@ from fxlab.base.checks import describe, file_to_write, require_bool
 from fxlab.comparison.recorded.recorded_run import RecordedRun, write_run
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.front_desk.sources import resolved
-from fxlab.models.parallel.ranks import communicates
+from fxlab.models.parallel.ranks import communicates, has_other_ranks
 from fxlab.models.running.arguments import Inputs, bound_values, call_arguments, given_inputs, named_arguments
 from fxlab.models.running.running import generators_kept
 from fxlab.models.state.model_state import ModelState
@@ -129,7 +129,7 @@ def record(
     if is_module:
         run.settings["training"] = str(subject.call.training)
     run.model = subject.name
-    again = measure if measure is not None else is_module and not _has_ranks()
+    again = measure if measure is not None else is_module and not has_other_ranks()
     for written, first in ((run, None), (RecordedRun(""), run))[: 1 + again]:
         with generators_kept() if is_module else nullcontext():
             subject.run(written, first, backward)
@@ -269,15 +269,10 @@ def _referred(function: Any) -> Iterator[tuple[str, Any]]:
     yield from {**names.globals, **names.nonlocals}.items()
 
 
-def _has_ranks() -> bool:
-    """Tell whether other processes would wait for a second run, or would have to make it as well."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
 def _versions(modules: Mapping[str, nn.Module]) -> dict[str, str]:
     devices = {str(p.device) for m in modules.values() for p in m.parameters()} or {"cpu"}
     names = {torch.cuda.get_device_name(d) if d.startswith("cuda") else d for d in sorted(devices)}
     found = {"fxlab": __version__, "torch": torch.__version__, "Python": platform.python_version()}
-    if _has_ranks():
+    if has_other_ranks():
         found["rank"] = f"{dist.get_rank()} of {dist.get_world_size()}"
     return found | {"on": ", ".join(sorted(names))}

@@ -20,9 +20,14 @@ class _PartedError(BaseException):
     """Another rank does not make the next run. No ``Exception``, which a run may catch."""
 
 
+def has_other_ranks() -> bool:
+    """Tell whether other processes may wait for a run, or have to make it as well."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
 def communicates(module: torch.nn.Module) -> bool:
     """Tell whether a model waits for other processes, by collectives or sharded tensors."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+    if not has_other_ranks():
         return False
     graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]
     if any(map(exchanges, (node for graph in graphs for node in graph.nodes))):

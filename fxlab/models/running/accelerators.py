@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from fxlab.base.torch_private import FakeTensor, OpOverload, TorchDispatchMode, modes_disabled, pytree
-from fxlab.models.running.attention import in_steps, is_attention_kernel, is_small
 from fxlab.models.running.running import accelerators_in_use, generators_kept
 from fxlab.operators.operator import is_written
 from fxlab.values.tensors import is_floating, tensor_leaves
@@ -33,6 +32,8 @@ class _ErrorsRaised(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        from fxlab.models.running.attention import in_steps, is_attention_kernel, is_small
+
         kwargs = kwargs or {}
         if isinstance(func, OpOverload) and torch.Tag.pointwise not in func.tags and not func.is_view:
             tensors = tensor_leaves((args, kwargs))

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: the regions around a call, and calls in a region.
+"""Automatic mixed precision, for traces and compiled graphs: regions around a call, calls in a region.
 
 ``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself: it can be
 moved, run alone and compared, and a graph that raises half-way leaves nothing switched on.

@@ -1,4 +1,4 @@
-"""The widget without a session: its traits synced with the page, its messages, and errors in words."""
+"""The widget below every screen: its traits synced with the page, its messages, errors in words."""
 
 from __future__ import annotations
 

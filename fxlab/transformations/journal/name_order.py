@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 
 def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
@@ -84,3 +84,9 @@ def move_after_inputs(node: Node) -> None:
             last = other
     if last is not None and node < last:
         last.append(node)
+
+
+def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, ...]:
+    """Return the names of moved nodes of both graphs, as few as explain the new order."""
+    before, now = ([node.name for node in module.graph.nodes] for module in (original, transformed))
+    return moved(before, now)
