@@ -132,7 +132,11 @@ def module_of(function: Callable[..., Any]) -> nn.Module:
     for variable, module in _modules_read(function):
         if not hasattr(result, variable):
             result.add_module(variable, module)
-    vars(result)["forward"] = function if _has_signature(function) else lambda *inputs: function(*inputs)
+    try:
+        inspect.signature(function)
+        vars(result)["forward"] = function
+    except ValueError:  # functions in C do not tell their parameters
+        vars(result)["forward"] = lambda *inputs: function(*inputs)
     modes = {module.training for module in result.children()}
     return result.train(modes.pop()) if len(modes) == 1 else result
 
@@ -163,14 +167,6 @@ def _modules_read(function: Any) -> Iterator[tuple[str, nn.Module]]:
             yield variable, value
         elif hasattr(value, "_torchdynamo_orig_callable"):
             yield from _modules_read(value)
-
-
-def _has_signature(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function)
-    except ValueError:  # functions in C do not tell their parameters
-        return False
-    return True
 
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)

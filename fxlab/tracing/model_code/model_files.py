@@ -57,6 +57,11 @@ def _next_to(file: ModuleType) -> list[ModuleType] | None:
     return _IMPORTED[name][1]
 
 
+def knows_torch(name: str | None) -> bool:
+    """Tell whether there is a file and it imports torch; of others nobody searches the caches."""
+    return name is not None and (name not in sys.modules or _next_to(sys.modules[name]) is not None)
+
+
 _IMPORTED: dict[str, tuple[int, list[ModuleType] | None]] = {}
 """The results of :func:`_next_to`, with the number of names that there were: a file changes little."""
 

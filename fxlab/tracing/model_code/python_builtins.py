@@ -26,8 +26,8 @@ from torch.nn import functional
 
 from fxlab.base.exchanged import instead, patched_functions
 from fxlab.base.interrupts import RestoringStack
-from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
-from fxlab.tracing.model_code.running_code import is_asked_by_own_code
+from fxlab.tracing.model_code.model_files import file_of, files_of, knows_torch, names_in
+from fxlab.tracing.model_code.running_code import file_that_asks
 from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.containers import is_a
 
@@ -57,8 +57,11 @@ def _equal(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _hash(original: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Hash a size by its number when the model's code looks it up; torch still sees it unhashable."""
-    return lambda size: hash(as_python_number(int, size)) if is_asked_by_own_code() else original(size)
+    """Hash a size by its number when the model's code looks it up; torch still sees it unhashable.
+
+    So do files that know nothing of torch, such as those of einops: their caches would keep the sizes.
+    """
+    return lambda size: hash(as_python_number(int, size)) if knows_torch(file_that_asks()) else original(size)
 
 
 def _own_names(file: ModuleType) -> dict[str, Any]:

@@ -38,12 +38,18 @@ def is_of_modules(filename: str) -> bool:
     return filename.startswith(_MODULES)
 
 
-def is_asked_by_own_code() -> bool:
-    """Tell whether the question that fxlab answers came from code of the model's own, not from torch's."""
+def file_that_asks() -> str | None:
+    """Return the name of the model's own file whose code asks fxlab; ``None`` if torch's does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_FXLAB):
         frame = frame.f_back
-    return frame is not None and is_model_code(frame.f_code.co_filename)
+    own = frame if frame is not None and is_model_code(frame.f_code.co_filename) else None
+    return None if own is None else str(own.f_globals.get("__name__"))
+
+
+def is_asked_by_own_code() -> bool:
+    """Tell whether the question that fxlab answers came from code of the model's own, not from torch's."""
+    return file_that_asks() is not None
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:

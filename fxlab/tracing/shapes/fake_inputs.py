@@ -149,15 +149,12 @@ class FakeInputs:
     def _give_up(self, is_chosen: Callable[[Size], bool]) -> set[Size]:
         """Fix those heights, widths and the like that are chosen, and return them."""
         free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
-        chosen = [size for size in free if self._can_be_height(size) and is_chosen(size)]
+        heights = [s for s in free if s[2] > 1 or (s[2] == 1 and (*s[:2], 3) in self.given)]
+        chosen = [size for size in heights if is_chosen(size)]
         for size in chosen:
             self.shape_env.give_up(self.symbols[size], self.given[size])
         self.given_up = {size for size in free if self.expression(size).is_number}
         return {*chosen}
-
-    def _can_be_height(self, size: Size) -> bool:
-        name, path, dim = size
-        return dim > 1 or (dim == 1 and (name, path, 3) in self.given)
 
     def _new_ties(self) -> list[sympy.Eq]:
         """Return the conditions, since this was asked last, by which torch ties something to a number."""

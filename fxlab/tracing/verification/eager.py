@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -172,7 +172,14 @@ class EagerReference:
         return other
 
     def _run(self, module: nn.Module, way: _Way) -> _Outcome:
-        call = _with_state(module, self._state) if self._state else module
+        call = module
+        if self._state:  # a twin has these; of a tensor with two names a graph may have the other one first
+            own = (
+                module.named_parameters(remove_duplicate=False),
+                module.named_buffers(remove_duplicate=False),
+            )
+            others = {id(tensor): self._state[name] for name, tensor in chain(*own) if name in self._state}
+            call = Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
         gradients = True if way.with_reach or needs_gradients(call) else self._gradients
         given: list[torch.Tensor] = []
         reached: frozenset[str] = frozenset()
@@ -238,14 +245,6 @@ class _KeptState:
             self._state = state
         with put_back_after(self.around), state.put_back_after():
             yield state
-
-
-def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
-    """Return a twin of a module with other tensors in place of some of its parameters and buffers."""
-    # Of a tensor with two names a graph may have the other one first.
-    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    others = {id(tensor): state[name] for name, tensor in held if name in state}
-    return Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ _LEAST_BYTES, _SHARE_OF_WEIGHTS = 2**24, 16
 class SharedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Computes a product once for all calls in its context with equal bits, strides and settings of torch.
 
-    ``weights``: tensors known by their memory until a call writes there; others are known by a checksum.
+    ``weights``: known by their memory, which is held, until a call writes there; others by a checksum.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # Held, so that no other tensor gets their memory.
         self._weights = [tensor.detach() for tensor in weights if _is_plain(tensor)]
         self._versions = {storage_of(tensor): tensor._version for tensor in self._weights}
         self._bytes_left = max(_LEAST_BYTES, sum(t.nbytes for t in self._weights) // _SHARE_OF_WEIGHTS)

@@ -133,8 +133,9 @@ def guard_sizes(
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
             raise Obstacle.WOULD_BE_REFUSED(condition=words(condition))
         conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} only")
-    equalities = (condition for condition, _ in branches if isinstance(condition, sympy.Eq))
-    decided = {asked.lhs for asked in equalities if asked.lhs.is_Symbol and asked.rhs.is_Integer}
+    # Conditions that leave one value for a size.
+    equal = [condition for condition, _ in branches if isinstance(condition, sympy.Eq)]
+    decided = {each.lhs for each in equal if each.lhs.is_Symbol and each.rhs.is_Integer}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.

@@ -1,6 +1,8 @@
 """``len`` and ``range`` of symbolic sizes, and inputs of which there are none."""
 
 import functools
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -56,6 +58,30 @@ def test_a_size_that_a_model_looks_up_is_fixed_and_others_are_not(module):
     assert_agree(traced, module, (torch.randn(5, 3, 4),))
     with pytest.raises(AssertionError, match=r"traced for x.shape\[1\] == 3"):
         traced(torch.randn(2, 6, 4))
+
+
+FLATTENED = """
+import functools
+@functools.lru_cache
+def flat(shape):
+    return shape[0] * shape[1], shape[2]
+def flattened(x):
+    try:
+        return x.reshape(flat(tuple(x.shape)))
+    except TypeError:
+        return x.reshape(flat.__wrapped__(tuple(x.shape)))
+"""
+
+
+def test_a_cache_in_a_file_that_knows_nothing_of_torch_keeps_no_size(monkeypatch):
+    helper = ModuleType("helper")
+    monkeypatch.setitem(sys.modules, "helper", helper)
+    exec(compile(FLATTENED, "helper.py", "exec"), vars(helper))
+    module, x = Chunks(), torch.randn(2, 3, 4)
+    module.forward = lambda x: helper.flattened(x)
+    traced = symbolic_trace(module, {"x": x})
+    assert module(x).shape == (6, 4)
+    assert_agree(traced, module, {"x": torch.randn(5, 6, 7)})
 
 
 class Chunks(nn.Module):
