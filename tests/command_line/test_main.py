@@ -11,7 +11,7 @@ import pytest
 
 import fxlab as package
 from fxlab.command_line.answer import ExitCode
-from fxlab.command_line.commands import report
+from fxlab.command_line.commands import report, trace
 from fxlab.command_line.main import command_parser
 
 pytestmark = pytest.mark.slow
@@ -122,7 +122,7 @@ def test_what_was_not_foreseen_ends_with_70_in_words(fxlab, tiny, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(report, "traced", broken)
+    monkeypatch.setattr(trace, "traced", broken)
     ended = fxlab("trace", tiny)
     assert ended.code == 70
     assert ended.err == "fxlab: RuntimeError: a bug (--traceback shows where)\n"
