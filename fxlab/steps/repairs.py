@@ -89,8 +89,8 @@ def with_guards(graph: fx.Graph) -> None:
         if isinstance(value, float):
             lines = str(node.meta.get("stack_trace") or "an unknown line").splitlines()[-2:]
             raise TraceError(
-                f"The model or the loss reads a number of a tensor ({value:.6g}), which a graph would "
-                f"fix, at {' '.join(map(str.strip, lines))!r}. Compute with the tensor instead of .item()."
+                f"The model or the loss reads a number of a tensor ({value:.6g}), which would be fixed in "
+                f"the graph: {' '.join(map(str.strip, lines))!r}. Compute with the tensor, not with .item()."
             )
         _guard(graph, node, require_number, value)
     for node in list(graph.nodes):
