@@ -6,7 +6,7 @@ import type { Overlay, Picture } from "../base/protocol";
 import type { Size } from "../base/rectangles";
 import type { Paints } from "../base/wire";
 
-// As in `fxlab.drawing.rendering.svg`.
+// As in `fxlab.drawing.rendering.labels`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];
 const [TITLE_SIZE, LINE_SIZE] = [12.5, 10.5];
 const LONGEST_WORDS = 30;

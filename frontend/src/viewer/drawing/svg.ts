@@ -1,6 +1,6 @@
 /**
  * From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of
- * `fxlab.drawing.rendering.svg`.
+ * `fxlab.drawing.rendering.safe_svg`.
  */
 
 import type { Edge } from "../../base/protocol";
