@@ -26,7 +26,8 @@ from fxlab.transformations.rewriting.autocast import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.dialects import layer_call, new_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, CandidatePass, RewritePass
-from fxlab.transformations.views.convolution import as_batch_norm, as_convolution
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear
 

@@ -1,6 +1,6 @@
-"""Functions of torch and of Python files patched for a while, in one thread: tracing and listening do it.
+"""Functions of torch and of Python files patched for a while: by tracing, steps and comparisons.
 
-Attributes go through :func:`patched_functions`, the one table of them, code by :func:`exchanged_code`. In
+Attributes go through :func:`patched_functions`, and code, for all threads, through :func:`exchanged_code`. In
 the place of a function stands one that asks which thread calls it: two threads may exchange the same
 function, in any order, others never notice, and the function itself is there again as soon as nobody
 exchanges it.
@@ -92,7 +92,7 @@ def patched_functions(owner: Any, makes: Mapping[str, Make], *, for_all: bool = 
 
     Functions and class methods are exchanged for this thread alone, unless ``for_all`` (for those called a
     hundred thousand times); classes, and values that cannot be called, for all threads, one of which may
-    do so at a time. ``makes``: for each name, makes of its value for this thread a function, a
+    do so at a time. ``makes``: for each name, takes its value for this thread, and returns a function, a
     ``classmethod`` (to be exchanged for a function of the class), or :data:`ABSENT`.
     """
     entered: list[_Exchange] = []

@@ -65,4 +65,4 @@ if TYPE_CHECKING:
     import pandas as pd
 else:
     pd = _Later("pandas")
-    """pandas: many a process makes no table, and importing it takes as long as half of torch."""
+    """pandas, imported late: many processes make no table, and its import takes half as long as torch's."""

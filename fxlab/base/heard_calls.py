@@ -1,4 +1,4 @@
-"""Calls of torch's functions that fxlab listens to: each goes through as it was made."""
+"""Patches by which the hooks of torch's compiler hear its calls, each made as it was, in all threads."""
 
 import functools
 import inspect

@@ -23,7 +23,7 @@ def _handler() -> Callable[..., Any] | None:
 class InterruptsHeld:
     """Lets an interrupt wait until the end, for work that must not be done by half.
 
-    One inside another leaves it to that: to exchange handlers takes longer than most such work.
+    A nested one leaves it to the outer one, as exchanging handlers takes longer than most such work.
     """
 
     _is_held: ClassVar[bool] = False
@@ -55,7 +55,7 @@ def _interrupt(main: int) -> None:
 
 @contextmanager
 def interrupts_noted() -> Iterator[Callable[[], bool]]:
-    """Tell whether there was an interrupt, which code in C may have made another exception of.
+    """Tell whether there was an interrupt, which C code may have turned into another exception.
 
     One that comes while a context manager, torch's own among them, enters or leaves comes again when that is
     done: it would leave the mode of torch that this changes neither on nor off.

@@ -27,7 +27,7 @@ def judged(session: Session, has_data: bool) -> tuple[dict[str, Any], dict[str, 
 
 
 def facts_of(verdict: Verdict, agrees: bool) -> tuple[dict[str, Any], ExitCode]:
-    """Return a few facts of a verdict, and its exit code; ``agrees`` is that of the result that it is of."""
+    """Return a few facts of a verdict, and its exit code; ``agrees``: whether the whole result agrees."""
     from fxlab.validation import Status
 
     code = ExitCode.DONE if agrees else ExitCode.DIFFERENT
@@ -43,23 +43,6 @@ def facts_of(verdict: Verdict, agrees: bool) -> tuple[dict[str, Any], ExitCode]:
     return facts, code
 
 
-def of_graphs(session: Session, words: str) -> dict[str, Any]:
-    """Return the name of the model, in words, and how many nodes it has and had."""
-    return {
-        "model": words,
-        "nodes_before": len(session.original.graph.nodes),
-        "nodes_after": len(session.graph_module.graph.nodes),
-    }
-
-
-def pass_table(session: Session) -> pd.DataFrame:
-    """Return a row for each pass that is on: its changes, and how many candidates it has refused."""
-    import pandas as pd
-
-    rows = [(p.name, str(session.changes(p)), _refused(session, p)) for p in session.applied]
-    return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
-
-
 def _first_that_differs(session: Session) -> Transformation:
     """Return the lowest pass of the stack with which the model differs."""
     from fxlab.validation import Reference, Status
@@ -69,11 +52,3 @@ def _first_that_differs(session: Session) -> Transformation:
         if reference.verdict(stage).status is Status.DIFFERENT:
             return transformation
     raise AssertionError("the topmost stage differs")
-
-
-def _refused(session: Session, pass_: Transformation) -> int:
-    """Return how many candidates a pass has refused; a function that has no candidates refuses none."""
-    if pass_.explains_by_running:
-        return 0
-    explained = session.explain(pass_)
-    return int(explained["candidate"][~explained["matched"].astype(bool)].nunique())

@@ -285,7 +285,7 @@ class _Pipeline:
         run = recorded.run
         reads_gradients = GRADIENTS in run.setting_reads.held or not run.rung.gradients
         eager = self._eager.with_gradients(run.rung.gradients) if reads_gradients else self._eager
-        with eager.kept.kept_once(), only_new_garbage():
+        with eager.only_run(), only_new_garbage():
             findings = [*run.recording.findings, *self._compared(recorded, eager)]
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)

@@ -1,4 +1,4 @@
-"""Digests of the rows of a tensor, by which comparisons find equal weights and gradients in others."""
+"""Digests of the rows of a tensor, by which comparisons find equal rows in another model's weights."""
 
 from __future__ import annotations
 

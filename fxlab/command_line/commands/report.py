@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.answer import Answer, CommandError, ExitCode, ends_with
 from fxlab.command_line.chosen_passes import chosen_passes, session_with_passes
 from fxlab.command_line.model_source import loaded, traced
-from fxlab.command_line.verdict_answer import judged, of_graphs, pass_table
+from fxlab.command_line.verdict_answer import judged
 from fxlab.session import Session, TransformationError, load_session
 from fxlab.transformations import Transformation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -19,7 +22,7 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     chosen = chosen_passes(options.passes)
     session, source = session_with_passes(options, chosen)
     found, tables, code = judged(session, source.has_data)
-    facts = {**of_graphs(session, source.words), **found}
+    facts = {**_of_graphs(session, source.words), **found}
     if options.save:
         with ends_with(ExitCode.BAD_USAGE, OSError, hint="(--save)"):
             facts["session"] = str(session.save(options.save))
@@ -35,7 +38,32 @@ def _written(options: argparse.Namespace, session: Session, answer: Answer) -> A
         with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
             write(session, path=options.output, title=getattr(options, "title", ""))
         facts = {**facts, "report": options.output}
-    return Answer(facts, {**answer.tables, "passes": pass_table(session)})
+    return Answer(facts, {**answer.tables, "passes": _pass_table(session)})
+
+
+def _of_graphs(session: Session, words: str) -> dict[str, Any]:
+    """Return the name of the model, in words, and how many nodes it has and had."""
+    return {
+        "model": words,
+        "nodes_before": len(session.original.graph.nodes),
+        "nodes_after": len(session.graph_module.graph.nodes),
+    }
+
+
+def _pass_table(session: Session) -> pd.DataFrame:
+    """Return a row for each pass that is on: its changes, and how many candidates it has refused."""
+    import pandas as pd
+
+    rows = [(p.name, str(session.changes(p)), _refused(session, p)) for p in session.applied]
+    return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
+
+
+def _refused(session: Session, pass_: Transformation) -> int:
+    """Return how many candidates a pass has refused; a function that has no candidates refuses none."""
+    if pass_.explains_by_running:
+        return 0
+    explained = session.explain(pass_)
+    return int(explained["candidate"][~explained["matched"].astype(bool)].nunique())
 
 
 def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -58,7 +86,7 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             "leave it out to judge others."
         )
     found, tables, code = judged(session, source.has_data)
-    facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
+    facts = {**_of_graphs(session, source.words), **found, "not_as_saved": differences}
     if differences and options.strict and code is ExitCode.DONE:
         code = ExitCode.DIFFERENT
     return _written(options, session, Answer(facts, tables)), code

@@ -33,7 +33,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def key_of(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]] | None:
-    """Return the memory of a tensor and how it lies there; ``None`` of one that has no memory of its own."""
+    """Return the memory of a tensor and how it lies there; ``None`` for one that has no memory of its own."""
     if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.layout is not torch.strided:
         return None
     if tensor.is_meta or tensor.is_quantized:
@@ -52,7 +52,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprint_of(tensor: torch.Tensor) -> Fingerprint | None:
-    """Return the fingerprint of a tensor; ``None`` of one that has no memory of its own."""
+    """Return the fingerprint of a tensor; ``None`` for one that has no memory of its own."""
     if key_of(tensor) is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Provenance in the compiler's graphs: modules, lines and names of nodes, and what placeholders stand for.
+"""Provenance for flat graphs and compiler passes: modules, lines, names of nodes, and what placeholders are.
 
 Placeholders are inputs, parameters and buffers, found by identity: the values that Dynamo's graph ran with
 are the model's parameters, or copies of the inputs. Descriptors of AOTAutograd lead from there to later

@@ -1,4 +1,4 @@
-"""The Python function of a callable, and the object that it is called on: what a compile is of."""
+"""The Python function behind a callable, and the object it is called on: Dynamo compiles by these."""
 
 import types
 from collections.abc import Callable

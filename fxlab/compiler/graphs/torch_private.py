@@ -1,4 +1,4 @@
-"""Private facts of torch about nodes of compiled graphs: origins and descriptors, for the flat graphs."""
+"""Private facts of torch about nodes of compiled graphs: origins and descriptors."""
 
 from typing import Any
 

@@ -111,7 +111,7 @@ class Recording:
     values: tuple[Any, ...] = ()
     """The values of the placeholders of Dynamo's graph when it ran."""
     copies: tuple[Any, ...] = ()
-    """Copies of their contents then; parameters are not copied."""
+    """Copies of these values from that moment; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
     modules: Mapping[str, nn.Module] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Takes each graph of Dynamo in an unchanged script for a recording, as the hooks report it."""
+"""Records each graph that Dynamo captures in an unchanged script, as the hooks report it."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from fxlab.tracing.dynamo.torch_private import origin_of
 
 
 class ScriptRecorder(Recorder):
-    """Takes each graph of Dynamo for a recording, for any backend."""
+    """Records each graph that Dynamo captures, for any backend; :func:`record_compile` makes it."""
 
     def __init__(self) -> None:
         super().__init__()

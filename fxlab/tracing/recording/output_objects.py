@@ -115,12 +115,8 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
             constants = {name: item for name, item in more.items() if name not in changing}
             return graph.call_function(MappingOf(cls, constants, factory), (items, changing))
         return graph.call_function(cls, (), items) if fields else graph.call_function(cls, (items,))
-    if dataclasses.is_dataclass(value):
-        given = [field.name for field in dataclasses.fields(value) if field.init]
-        has_own_code = hasattr(cls, "__post_init__")
-        # Else it has attributes that its constructor would not make, or make otherwise.
-        if not hasattr(value, "__dict__") or not (has_own_code or [*attributes] != given):
-            return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in given})
+    if dataclasses.is_dataclass(value) and not _makes_more_than_fields(value):
+        return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in _given(value)})
     if callable(value) or not hasattr(value, "__dict__") or isinstance(value, list | tuple | set):
         raise TypeError(
             f"The model returns a {cls.__module__}.{cls.__qualname__}, which a graph cannot build. Return "
@@ -129,6 +125,17 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
     changing = {name: build(item) for name, item in attributes.items() if _holds_numbers(item)}
     constants = {name: item for name, item in attributes.items() if name not in changing}
     return graph.call_function(ObjectOf(cls, tuple(attributes), constants), (), changing)
+
+
+def _given(value: Any) -> list[str]:
+    """Return the fields of a dataclass that its constructor takes."""
+    return [field.name for field in dataclasses.fields(value) if field.init]
+
+
+def _makes_more_than_fields(value: Any) -> bool:
+    """Tell whether a dataclass has attributes that its constructor would not make, or make otherwise."""
+    has_own_code = hasattr(type(value), "__post_init__")
+    return hasattr(value, "__dict__") and (has_own_code or [*vars(value)] != _given(value))
 
 
 def _holds_numbers(value: Any) -> bool:

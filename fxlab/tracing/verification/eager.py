@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
 from fxlab.base.exchanged import patched_functions
-from fxlab.base.torch_private import HigherOrderOperator, dispatch_modes
+from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import call_model, detached, needs_gradients, run
 from fxlab.models.state.model_state import ModelState
@@ -27,7 +27,6 @@ from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, mapped_tensors
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.fake_state import put_back_after
-from fxlab.tracing.verification.shared_products import SharedProducts
 from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, tensors_inside, texts_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
@@ -41,7 +40,6 @@ class _Way:
     with_reach: bool = False
     """Whether to run with gradients, and to note what they reach."""
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    products: AbstractContextManager[Any] | None = None
 
 
 class EagerError(Exception):
@@ -66,7 +64,7 @@ class EagerReference:
         self.arguments, self.has_data, self._model = arguments, has_data, model
         self._gradients: bool | None = None
         self._state: Mapping[str, torch.Tensor] = {}
-        self.kept = _KeptState(model, around)
+        self._kept = _KeptState(model, around)
 
     def with_gradients(self, gradients: bool | None) -> EagerReference:
         """Return the same model, to be run with gradients or without."""
@@ -74,6 +72,10 @@ class EagerReference:
         vars(other).pop("varied", None)
         other._gradients = gradients
         return other
+
+    def only_run(self) -> AbstractContextManager[None]:
+        """Keep the state of the model once for all runs until the block ends: nothing else changes it."""
+        return self._kept.kept_once()
 
     def run(self, *runs: Mapping[str, Any]) -> Any:
         """Run the model on each of some values in turn, and return the last result.
@@ -141,12 +143,9 @@ class EagerReference:
         return None
 
     def _compared(self, traced: GraphModule, way: _Way) -> str:
-        weights = (self._state.get(name, held) for name, held in self._model.named_parameters())
-        alone = dispatch_modes() or _takes_functions(traced)
-        shared = way if alone else replace(way, products=SharedProducts(weights))
-        expected = self._of_model(shared)
+        expected = self._of_model(way)
         try:
-            actual = self._run(traced, shared)
+            actual = self._run(traced, way)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
                 raise GraphRejectsInputsError(str(error)) from error
@@ -167,19 +166,11 @@ class EagerReference:
     def varied(self) -> EagerReference:
         """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
         other = self.with_gradients(self._gradients)
-        held = (*self._model.named_parameters(), *self._model.named_buffers())
-        other._state = {name: _spread(one.detach()) for name, one in held if _is_of_one_number(one)}
+        other._state = varied_state(self._model)
         return other
 
     def _run(self, module: nn.Module, way: _Way) -> _Outcome:
-        call = module
-        if self._state:  # a twin has these; of a tensor with two names a graph may have the other one first
-            own = (
-                module.named_parameters(remove_duplicate=False),
-                module.named_buffers(remove_duplicate=False),
-            )
-            others = {id(tensor): self._state[name] for name, tensor in chain(*own) if name in self._state}
-            call = Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
+        call = _with_state(module, self._state) if self._state else module
         gradients = True if way.with_reach or needs_gradients(call) else self._gradients
         given: list[torch.Tensor] = []
         reached: frozenset[str] = frozenset()
@@ -187,16 +178,12 @@ class EagerReference:
         def noted(*args: Any, **kwargs: Any) -> Any:
             nonlocal reached
             given[:] = [tensor for _, tensor in tensors_inside(flatten_objects((args, kwargs)))]
-            with way.products or nullcontext():
-                result = call_model(call, args, kwargs)
+            result = call_model(call, args, kwargs)
             if way.with_reach:
-                held = (*self._model.named_parameters(), *self._model.named_buffers())
-                names = {id(tensor): f"input tensor {index}" for index, tensor in enumerate(given)}
-                names |= {id(tensor): name for name, tensor in held}
-                reached = frozenset(_reached_by_gradients(result, names))
+                reached = frozenset(_reached_by_gradients(result, self._names_of_leaves(given)))
             return result
 
-        with way.around(), device_errors_raised(), self.kept.put_back_after() as state:
+        with way.around(), device_errors_raised(), self._kept.put_back_after() as state:
             context = copy_context()  # context variables that the model sets end with the runs
             # With one seed, numbers that it keeps would look like new.
             for seed, values in enumerate(way.runs):
@@ -205,6 +192,11 @@ class EagerReference:
             return _Outcome(
                 result, detached(given), state.written(replaced=False), reached, _takes_functions(module)
             )
+
+    def _names_of_leaves(self, given: list[torch.Tensor]) -> dict[int, str]:
+        held = (*self._model.named_parameters(), *self._model.named_buffers())
+        names = {id(tensor): f"input tensor {index}" for index, tensor in enumerate(given)}
+        return names | {id(tensor): name for name, tensor in held}
 
 
 def _not_kept(_: Any) -> Any:
@@ -245,6 +237,14 @@ class _KeptState:
             self._state = state
         with put_back_after(self.around), state.put_back_after():
             yield state
+
+
+def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
+    """Return a twin of a module with other tensors in place of some of its parameters and buffers."""
+    # Of a tensor with two names a graph may have the other one first.
+    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    others = {id(tensor): state[name] for name, tensor in held if name in state}
+    return Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
 
 
 @dataclass(frozen=True)
@@ -351,6 +351,12 @@ _FIRST = 1024
 def varied(value: Any) -> Any:
     """Return a value whose floating-point tensors of one number have different ones near it."""
     return map_tensors(lambda _, tensor: _spread(tensor) if _is_of_one_number(tensor) else tensor, value)
+
+
+def varied_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return stand-ins for the parameters and buffers of a model that are of one number, by name."""
+    state = (*model.named_parameters(), *model.named_buffers())
+    return {name: _spread(tensor.detach()) for name, tensor in state if _is_of_one_number(tensor)}
 
 
 def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:

@@ -31,10 +31,7 @@ def unsafe_assumptions(
     ``fakes``: the inputs of the run. ``eager``: the model; ``None`` if it is not to be run. ``checked``:
     conditions that the graph checks already.
     """
-    known, held = set(fakes.symbols.values()), fakes.shape_env.held
-    conditions = dict.fromkeys(guard.expr for guard in fakes.shape_env.guards)
-    # Those that torch, and not the model, has asked about.
-    assumed = [asked for asked in conditions if asked not in held and asked.free_symbols <= known]
+    assumed = _assumed(fakes)
     if eager is None or not eager.has_data or not assumed:
         return []
     recorded = {symbol: fakes.recorded[size] for size, symbol in fakes.symbols.items()}
@@ -51,9 +48,7 @@ def unsafe_assumptions(
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
         if _is_same(traced, fakes, eager, sizes) is False:
-            # Equalities exclude least besides, then conditions of few symbols.
-            least = min(broken, key=lambda c: (c.func is not sympy.Eq, len(c.free_symbols), c.count_ops()))
-            found.append(least if equality is None else equality)
+            found.append(min(broken, key=_generality) if equality is None else equality)
     return found
 
 
@@ -89,6 +84,18 @@ def wrong_at_one(
         if _is_same(traced, fakes, eager, dict.fromkeys(sizes, 1)) is False:
             found |= sizes
     return found
+
+
+def _assumed(fakes: FakeInputs) -> list[Any]:
+    """Return the conditions on sizes that torch, and not the model, has asked about."""
+    known, held = set(fakes.symbols.values()), fakes.shape_env.held
+    conditions = dict.fromkeys(guard.expr for guard in fakes.shape_env.guards)
+    return [found for found in conditions if found not in held and found.free_symbols <= known]
+
+
+def _generality(condition: Any) -> tuple[bool, int, int]:
+    """Order conditions by how little they exclude besides: equalities first, then those of few symbols."""
+    return not isinstance(condition, sympy.Eq), len(condition.free_symbols), condition.count_ops()
 
 
 def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
@@ -133,9 +140,7 @@ def guard_sizes(
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
             raise Obstacle.WOULD_BE_REFUSED(condition=words(condition))
         conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} only")
-    # Conditions that leave one value for a size.
-    equal = [condition for condition, _ in branches if isinstance(condition, sympy.Eq)]
-    decided = {each.lhs for each in equal if each.lhs.is_Symbol and each.rhs.is_Integer}
+    decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
@@ -166,6 +171,11 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
         return (Found.COSTLY_SIZE if size in fakes.given_up else Found.FIXED_SIZE)(name, size=expression)
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
     return Found.FOLLOWED_SIZE(name) if same == size else Found.SAME_SIZE(name, other=name_of_size(same))
+
+
+def _gives_a_number(condition: Any) -> bool:
+    """Tell whether a condition leaves one value for a size."""
+    return isinstance(condition, sympy.Eq) and condition.lhs.is_Symbol and condition.rhs.is_Integer
 
 
 def _holds_anyway(

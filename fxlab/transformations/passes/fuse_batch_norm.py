@@ -21,7 +21,8 @@ from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.dialects import change_layer, new_layer
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.views.convolution import as_batch_norm, as_convolution
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 from fxlab.values.tensors import same_bits

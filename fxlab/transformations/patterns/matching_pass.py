@@ -1,4 +1,4 @@
-"""The base of passes that look for patterns: their candidates, and how far other places get."""
+"""The base of passes that look for patterns: near misses, which ``why_not`` tells."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence

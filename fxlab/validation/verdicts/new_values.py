@@ -1,4 +1,4 @@
-"""New weights of a transformed module, and the effect of rounding them, by which verdicts measure."""
+"""New weights of a transformed module, vectors that are gone, and what rounding them does: for verdicts."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -10,7 +10,8 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.views.convolution import as_batch_norm, as_convolution
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.linear import as_linear
 
 ATEN = torch.ops.aten
