@@ -1,16 +1,13 @@
 """Views of convolutions, also transposed, in every dialect, for passes that fuse them and for authors."""
 
-import operator
 import re
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.base.torch_private import AnyBatchNorm, AnyConv, AnyConvTranspose
+from fxlab.base.torch_private import AnyConv, AnyConvTranspose
 from fxlab.operators import argument, computed_by
-from fxlab.operators.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,
