@@ -27,7 +27,7 @@ from fxlab.drawing import LayoutError
 from fxlab.notebook import screen
 from fxlab.notebook.inspector import Inspector
 from fxlab.session.internals import Internals
-from fxlab.view_model import pass_state
+from fxlab.view_model import pass_state, session_state
 
 
 class Explosive(Exception):
@@ -134,15 +134,15 @@ def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():
     assert len(json.dumps(shown)) < 50_000
 
 
-@pytest.mark.parametrize("step", ["pass_states", "changed_nodes_state"])
+@pytest.mark.parametrize(("owner", "step"), [(screen, "pass_states"), (session_state, "changed_nodes_state")])
 def test_an_interruption_of_the_screen_leaves_the_switches_true(
-    page: Page, session: Session, monkeypatch, step
+    page: Page, session: Session, monkeypatch, owner, step
 ):
     def interrupt(*arguments, **keywords):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(screen, step, interrupt)
+        patch.setattr(owner, step, interrupt)
         page.switches(MERGE, True)
     assert session.applied == (MERGE,)
     assert page.card(MERGE)["on"]

@@ -265,7 +265,7 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
 
 def keeps_state(module: nn.Module) -> bool:
     """Tell whether a module of torch may write its own parameters or buffers."""
-    has_statistics = module.training and bool(module._buffers)
+    has_statistics = bool(module._buffers) and module.training
     return has_statistics or getattr(module, "max_norm", None) is not None
 
 

@@ -70,7 +70,7 @@ def _why_module_is_impure(node: Node, facts: GraphFacts) -> Refusal | None:
         return Reason.MAY_HAVE_SIDE_EFFECTS(called=name)
     if reason := why_not_plain(module, type(module)) or why_hooked(facts, module):
         return reason
-    if module.training and module._buffers:
+    if module._buffers and module.training:
         return Reason.WRITES_STATE(module=f"{name} in training mode", state="running statistics")
     if operator.is_dropout and module.training:
         return Reason.ACTIVE_DROPOUT(training=True)

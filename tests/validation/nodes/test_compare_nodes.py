@@ -294,3 +294,15 @@ def test_tensors_that_a_graph_writes_are_as_before_a_comparison():
     graphs, x = [fxlab.symbolic_trace(Counts(), torch.ones(2)) for _ in range(2)], torch.ones(2)
     assert (compare_nodes(*graphs, x)["accumulated"] == 0).all()
     assert [int(graph.count) for graph in graphs] == [0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning", "ignore::fxlab.TraceWarning")
+def test_frozen_parts_of_torchscript_have_no_mode():
+    frozen = torch.jit.freeze(torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()))
+    twice = nn.Sequential(nn.Linear(4, 4), frozen, nn.Dropout(), frozen).eval()
+    session = fxlab.Session(twice, torch.randn(2, 4))
+    session.apply("remove-identities")
+    assert session.verdict().agrees
+    table = compare_nodes(session.original, session.graph_module, session.inputs)
+    assert len(table) > 3
+    assert (table["introduced"] == 0).all()
