@@ -139,14 +139,8 @@ def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tupl
 
 def elements_of(inputs: Inputs) -> int:
     """Return how many elements a batch has: the first size of its first tensor that has one."""
-    return next(
-        (
-            tensor.shape[0]
-            for tensor in tensor_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
-            if tensor.dim()
-        ),
-        1,
-    )
+    tensors = tensor_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
 
 
 REFUSED, FAILED = "refused", "failed"

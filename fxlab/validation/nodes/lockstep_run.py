@@ -78,8 +78,10 @@ class NodeRunner:
 
     def may_draw(self, node: Node) -> bool:
         """Tell whether a node may draw random numbers."""
-        if node.op != "call_module" or node.name in self.to_draw:
-            return node.name in self.to_draw or draws_random_numbers(node)
+        if node.name in self.to_draw:
+            return True
+        if node.op != "call_module":
+            return draws_random_numbers(node)
         called = self.module.get_submodule(str(node.target))
         modes = (getattr(part, "training", False) for part in called.modules())  # frozen TorchScript has none
         return not isinstance(called, Requirement) and any(modes)
