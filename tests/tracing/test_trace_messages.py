@@ -117,6 +117,7 @@ class Stored(nn.Module):
         return x @ self.table.dequantize()
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize(
     ("model", "code", "words"),
     [
