@@ -152,7 +152,7 @@ def _recorded_step(
     # To make_fx, a compiled function is an error.
     compiled_too = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     with put_back_after(around), not_compiled(), compiled_too:
-        with generators_kept():
+        with generators_kept(), put_back_after(around):
             passes = record_forward_backward(Forward(model, loss), model, batch)
             updated = None
             if update is not None:

@@ -280,7 +280,7 @@ class Obstacle(Coded):
     )
     HIDDEN_TENSOR = (
         "A tensor was made by a call that torch does not show (in another thread, in the memory of numpy, "
-        f"inside torch.vmap, a compiled or a scripted function), at {{where}}. {_ADVICE}"
+        f"inside torch.vmap, a class of tensors, compiled or scripted code), at {{where}}. {_ADVICE}"
     )
     HIDDEN_NUMBER = "A number was read out of a tensor by a call that torch does not show, at {where}"
     OTHER_THREAD = f"The model computes in another thread, which cannot be followed, at {{where}}. {_ADVICE}"
