@@ -85,6 +85,9 @@ class _Exchange:
 _TABLE: dict[tuple[int, str], _Exchange] = {}
 _LOCK = threading.RLock()
 
+PROCESS_LOCK = threading.RLock()
+"""Held while torch, generators or a model's state are changed; a session's lock is taken before it."""
+
 
 @contextmanager
 def patched_functions(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -> Iterator[None]:

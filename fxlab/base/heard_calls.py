@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import threading
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -13,9 +12,6 @@ import torch
 
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.words import error_words
-
-LOCK = threading.RLock()
-"""Patches are those of the process, so that one thread compiles at a time."""
 
 
 class UnknownCallError(Exception):

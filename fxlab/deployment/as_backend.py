@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.base.checks import require_bool
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.base.words import counted, error_words
 from fxlab.front_desk.sources import SessionLike, checked_session
 from fxlab.graphs.node_difference import is_same_graph
@@ -108,8 +108,6 @@ class _Backend:
 
     def __init__(self, session: Switched, *, check: bool) -> None:
         self.check = check
-        self.lock = threading.RLock()
-        """Held while a graph is changed."""
         self._model = weakref.ref(session.model)
         self._graphs = 0
         count_fused_steps()
@@ -167,7 +165,7 @@ class _Graph:
 
     def run(self, *values: Any) -> Any:
         """Run it on the values of the placeholders of Dynamo's graph."""
-        with self._backend.lock:
+        with PROCESS_LOCK:  # held while the graph is changed, which may be judged
             self._make_ready(values)
             changed = self._changed
         if changed is None:

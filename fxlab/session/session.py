@@ -272,8 +272,7 @@ class Session(PassStack):
         pass_
             The transformation, on offer or not. Left out, all that are on offer.
         node
-            A node of the stage below it, or its name. Left out, all refused candidates and near misses of
-            patterns.
+            A node of the stage below it, or its name. Left out, all refused candidates and near misses.
 
         Returns
         -------

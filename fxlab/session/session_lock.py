@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -40,11 +41,11 @@ class SessionLock:
             is_outermost, self._is_running = not self._is_running, True
             try:
                 if is_outermost:
-                    self._begin()
+                    with PROCESS_LOCK:  # another thread's run may have changed the original for a while
+                        self._begin()
                 yield
             finally:
-                if is_outermost:
-                    self._is_running = False
+                self._is_running = not is_outermost
             tell = is_outermost and self.is_changed
             if tell:
                 self.is_changed = False

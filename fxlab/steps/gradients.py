@@ -147,8 +147,7 @@ class _Whole(nn.Module):
 def _accumulated(loss: torch.Tensor, asked: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
     """Return gradients as training accumulates them.
 
-    ``torch.autograd.grad`` leaves out those that an operator accumulates itself, as a reentrant checkpoint
-    does.
+    ``torch.autograd.grad`` leaves out those that an operator, as a reentrant checkpoint, accumulates.
     """
     loss.backward()  # type: ignore[no-untyped-call]
     found = [tensor.grad for tensor in asked]

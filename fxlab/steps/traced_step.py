@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fxlab.base.author_frames import levels_to_author
 from fxlab.base.checks import describe, type_error
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.base.interrupts import interruptible
 from fxlab.base.words import listed
 from fxlab.models.graph_modules.graph_module import ensure_picklable
@@ -135,7 +136,7 @@ def recorded_step(
     model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
 ) -> fx.GraphModule:
     """Record and check a step that draws the random numbers that come next."""
-    with torch.inference_mode(False):
+    with PROCESS_LOCK, torch.inference_mode(False):
         return interruptible(_recorded_step, model, inputs, loss, optimizer)
 
 

@@ -109,8 +109,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
     """Return a given transformation, or make one.
 
     ``value``: a transformation; the exact name of an offered one; or a function of a graph module, as
-    :func:`from_callable` takes it. Raises TypeError if it is none of these, ValueError if nothing has the
-    name.
+    :func:`from_callable` takes it. Raises TypeError for other values, ValueError for an unknown name.
     """
     if isinstance(value, Transformation):
         return value

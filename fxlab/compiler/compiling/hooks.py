@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.base.heard_calls import LOCK, Call, Patches
+from fxlab.base.exchanged import PROCESS_LOCK
+from fxlab.base.heard_calls import Call, Patches
 from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.graphs.held_modules import modules_read
 from fxlab.compiler.graphs.python_function import owner_of, plain_function
@@ -245,7 +246,7 @@ def cache_entries(code: types.CodeType) -> list[Any]:
 @contextmanager
 def generating() -> Iterator[None]:
     """Let Inductor generate code again: no graph is read from its caches, only compiled kernels are."""
-    with LOCK, RestoringStack() as stack:
+    with PROCESS_LOCK, RestoringStack() as stack:
         patches = Patches(stack)
         patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
         yield

@@ -51,8 +51,7 @@ class NotRunnable:
 class Frame:
     """The part that all stages of one graph have in common: inputs, parameters, names, modules.
 
-    ``inputs``: the arguments by name; for the first graph of a model. ``ran``: the copies of them that it was
-    called with.
+    ``inputs``: the arguments by name; for the first graph of a model. ``ran``: their copies, which it got.
     """
 
     def __init__(
@@ -370,8 +369,7 @@ class CompiledCode:
     """Runs the code that Inductor has generated, on the arguments it was generated for and nothing else.
 
     Guards of Dynamo stand before compiled code. It is called here without them, and reads memory as it is.
-    ``values``: the arguments that Dynamo captured the graph with. ``has_gradients``: whether a backward graph
-    was compiled as well.
+    ``values``: the arguments of the capture. ``has_gradients``: whether a backward graph was compiled too.
     """
 
     __name__ = __qualname__ = "compiled_code"

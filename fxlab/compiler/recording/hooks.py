@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.base.heard_calls import LOCK, Call, Patches, attribute_of
+from fxlab.base.exchanged import PROCESS_LOCK
+from fxlab.base.heard_calls import Call, Patches, attribute_of
 from fxlab.base.interrupts import RestoringStack
 from fxlab.compiler.recording.recorder import PHASES, Recorder
 from fxlab.transformations.inductor_patterns.hooks import MatcherRecorder, pattern_name
@@ -35,7 +36,7 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
             "Nothing is compiled for a session while record_compile records; do it after its block, or "
             "without `fxlab compile -- COMMAND`, which records to the end of the process."
         )
-    with LOCK, RestoringStack() as stack:
+    with PROCESS_LOCK, RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)
         for phase in PHASES:
             border = f"torch._inductor.compile_fx:_recursive_{_BORDERS[phase]}"

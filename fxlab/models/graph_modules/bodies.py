@@ -42,8 +42,7 @@ def bodies_called(node: Node, graph_module: GraphModule) -> list[Body]:
 def all_bodies(graph_module: GraphModule) -> dict[str, GraphModule]:
     """Return the bodies in a graph module, also nested ones, by the prefix of names in them.
 
-    The node ``mm`` of the body ``true_graph_0`` is called ``true_graph_0/mm``. A body that several nodes call
-    is listed once.
+    The node ``mm`` of the body ``true_graph_0`` is called ``true_graph_0/mm``. Each body is listed once.
     """
     _, *parts = graph_module.modules()
     if graph_module.meta.get(UNFOLDED) or not any(isinstance(part, GraphModule) for part in parts):

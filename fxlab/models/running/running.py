@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.fx import GraphModule, Interpreter, Node
 
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import (
     FakeTensorMode,
@@ -43,40 +44,42 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
     """Restore the generators of random numbers: torch's, Python's and NumPy's.
 
     Torch's are that of the CPU and those of accelerators in use. Every run of a model is in such a block, so
-    ranks wait for each other here. ``after_errors_alone``: whether to restore only if the block raises.
-    A block that raises also ends the transforms of ``torch.func`` that it has entered, with their settings of
-    autograd: Dynamo's graphs enter and leave them by nodes.
+    threads and ranks wait here. ``after_errors_alone``: whether to restore only if the block raises, which
+    also ends the transforms of ``torch.func`` that it has entered, with their settings of autograd: Dynamo's
+    graphs enter and leave them by nodes.
     """
-    if dist.is_available() and dist.is_initialized():
-        from fxlab.models.parallel.ranks import before_run
+    with PROCESS_LOCK:
+        if dist.is_available() and dist.is_initialized():
+            from fxlab.models.parallel.ranks import before_run
 
-        before_run()
-    depth, has_gradients, has_hooks = transforms_depth(), torch.is_grad_enabled(), are_saved_hooks_allowed()
-    numpy_random = sys.modules.get("numpy.random")
-    numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
-    states = _torch_states()
+            before_run()
+        depth, has_gradients = transforms_depth(), torch.is_grad_enabled()
+        has_hooks = are_saved_hooks_allowed()
+        numpy_random = sys.modules.get("numpy.random")
+        numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
+        states = _torch_states()
 
-    def put_back() -> None:
-        for device, state in states.items():
-            if device is None:
-                torch.set_rng_state(state)
-            else:
-                torch.get_device_module(device).set_rng_state(state, device)
-        random.setstate(numbers)
-        if numpy_random is not None:
-            numpy_random.set_state(drawn)
+        def put_back() -> None:
+            for device, state in states.items():
+                if device is None:
+                    torch.set_rng_state(state)
+                else:
+                    torch.get_device_module(device).set_rng_state(state, device)
+            random.setstate(numbers)
+            if numpy_random is not None:
+                numpy_random.set_state(drawn)
 
-    try:
-        yield
-    except BaseException:
-        leave_transforms(depth)
-        torch.set_grad_enabled(has_gradients)
-        if has_hooks:
-            allow_saved_hooks()
-        put_back()
-        raise
-    if not after_errors_alone:
-        put_back()
+        try:
+            yield
+        except BaseException:
+            leave_transforms(depth)
+            torch.set_grad_enabled(has_gradients)
+            if has_hooks:
+                allow_saved_hooks()
+            put_back()
+            raise
+        if not after_errors_alone:
+            put_back()
 
 
 def seed_generators(seed: int) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.torch_private import FakeTensor, is_of_transform, modes_disabled
 from fxlab.models.hooks import is_compiled
@@ -31,6 +32,7 @@ from fxlab.values import containers
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves, version_of
 
 
+@contextmanager
 def state_kept(
     model: nn.Module,
     *,
@@ -38,8 +40,8 @@ def state_kept(
     watch: bool = True,
     parameters: Iterable[torch.Tensor] = (),
     others: Iterable[torch.Tensor] = (),
-) -> AbstractContextManager[ModelState]:
-    """Return a context that restores the present state of a model at its end.
+) -> Iterator[ModelState]:
+    """Restore the present state of a model at the end of the block, in which no other thread runs one.
 
     The state is every attribute of each module, with the lists, dictionaries and objects in it; the data of
     tensors; and random number generators. Buffers are copied at once. A parameter is copied only when a call
@@ -51,8 +53,10 @@ def state_kept(
     are copied at once. ``others``: tensors outside of the model that it may write. The context gives a
     :class:`ModelState`, which tells before the end what the run has written.
     """
-    state = ModelState(model, values=values, parameters=parameters, others=others)
-    return state.put_back_after(watch=watch)
+    with PROCESS_LOCK:
+        state = ModelState(model, values=values, parameters=parameters, others=others)
+        with state.put_back_after(watch=watch):
+            yield state
 
 
 def state_kept_in_call(model: nn.Module) -> AbstractContextManager[ModelState]:
@@ -60,9 +64,8 @@ def state_kept_in_call(model: nn.Module) -> AbstractContextManager[ModelState]:
 
     Dynamo would trace the mode that watches, and call other code: parameters are copied at once.
     """
-    if is_compiled(model):
-        return state_kept(model, watch=False, parameters=[*model.parameters()])
-    return state_kept(model)
+    runs_compiled = is_compiled(model)
+    return state_kept(model, watch=not runs_compiled, parameters=model.parameters() if runs_compiled else ())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -21,7 +20,7 @@ import torch
 from torch import nn
 
 from fxlab.base.author_frames import is_installed
-from fxlab.base.exchanged import ABSENT
+from fxlab.base.exchanged import ABSENT, PROCESS_LOCK
 from fxlab.models.state.model_state import SavedTensor, has_values
 from fxlab.models.state.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.model_files import file_of, files_around, is_apart, names_in
@@ -33,7 +32,6 @@ _MOST_COPIED = 1 << 18
 """The most elements of a tensor outside of the model that is copied."""
 
 
-_ONE_AT_A_TIME = threading.RLock()
 _CURRENT: list[tuple[nn.Module, Surroundings]] = []
 
 
@@ -43,7 +41,7 @@ def run_alone(model: nn.Module) -> Iterator[Surroundings]:
 
     Torch itself is changed while a model is recorded, and the age of a tensor tells whether it is of the run.
     """
-    with _ONE_AT_A_TIME:
+    with PROCESS_LOCK:
         found = next((around for of, around in _CURRENT if of is model), None)
         _CURRENT.append((model, found or Surroundings(model)))
         try:

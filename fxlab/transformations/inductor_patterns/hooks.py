@@ -20,7 +20,8 @@ from unittest import mock
 import torch
 from torch.fx import Node
 
-from fxlab.base.heard_calls import LOCK, Call, Patches, held_by_closure
+from fxlab.base.exchanged import PROCESS_LOCK
+from fxlab.base.heard_calls import Call, Patches, held_by_closure
 from fxlab.base.interrupts import RestoringStack
 from fxlab.base.words import counted
 from fxlab.operators.node_info import function_text, target_text
@@ -166,7 +167,7 @@ class MatcherRecorder:
 def patterns_heard(name: str) -> Iterator[PatternAttempts]:
     """Hear the patterns that a pass tries in this thread within the block, outside of a compile."""
     patterns, attempts = list[Pattern](), list[Attempt]()
-    with LOCK, RestoringStack() as stack:
+    with PROCESS_LOCK, RestoringStack() as stack:
         if _MATCHER in sys.modules:  # otherwise there are no patterns
             MatcherRecorder(patterns.extend, attempts.append, lambda: True).hear(Patches(stack))
         yield PatternAttempts(name, patterns, attempts, tuple)

@@ -31,8 +31,7 @@ def evaluate(
 
     Each batch is judged as :func:`verdict` judges one input, with the original's rounding measured on it; the
     worst decides. The share of equal decisions is counted as well. Batches come and go one by one: a row of
-    numbers is kept of each, and the worst few as they are. An interrupt (Ctrl-C) ends it with the batches
-    done.
+    numbers is kept of each, and the worst few as they are. Ctrl-C ends it with those done.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.models.running.arguments import Inputs, given_arguments, named_arguments
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.models.running.running import needs_gradients
@@ -138,7 +139,7 @@ class Runs:
     def own_rounding_without_compiling(self) -> dict[str, torch.Tensor]:
         """The differences of its results from those in float64 where nothing in it is compiled."""
         own = self._name, self.inputs, self._parameters, self._beside, self.names, self._given
-        with torch.compiler.set_stance("force_eager"):
+        with PROCESS_LOCK, torch.compiler.set_stance("force_eager"):
             eager = Runs(self.graph_module, *own)
             if eager.is_generated:
                 return {}

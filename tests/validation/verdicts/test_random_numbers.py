@@ -215,8 +215,36 @@ def test_numbers_that_another_thread_draws_meanwhile_are_not_the_model_s():
             other.join()
         return x * 2
 
-    graph = fx.Graph()
-    graph.output(graph.call_function(beside_another_thread, (graph.placeholder("x"),)))
-    module = fx.GraphModule(nn.Module(), graph)
+    module = graph_of(beside_another_thread)
     assert verdict(module, copy.deepcopy(module), X).agrees
     assert len(runs) > 2
+
+
+def graph_of(function):
+    graph = fx.Graph()
+    graph.output(graph.call_function(function, (graph.placeholder("x"),)))
+    return fx.GraphModule(nn.Module(), graph)
+
+
+def test_runs_of_one_thread_wait_for_those_of_another():
+    runs, is_over = threading.Semaphore(0), threading.Event()
+
+    def slowly(x):
+        runs.release()
+        is_over.wait(1)
+        return F.dropout(x, training=True)
+
+    def beside_another_thread(x):
+        if not other.ident:
+            other.start()
+        runs.acquire(timeout=0.5)
+        return x * torch.rand(2)[1]
+
+    slow, module = graph_of(slowly), graph_of(beside_another_thread)
+    other = threading.Thread(target=fxlab.compare_nodes, args=(slow, copy.deepcopy(slow), X))
+    before = torch.get_rng_state(), random.getstate()
+    assert verdict(module, copy.deepcopy(module), X).status == "same bits"
+    is_over.set()
+    other.join()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
