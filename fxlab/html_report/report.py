@@ -131,7 +131,7 @@ def report_several(
     *,
     title: str = "",
     notes: Iterable[str] = (),
-    measure: bool = True,
+    measure: bool,
     values: bool = False,
     skip_failing: bool = False,
     judged: Mapping[str, Judged] = MappingProxyType({}),

@@ -50,3 +50,4 @@ def test_large_numbers_are_said_as_people_say_them(count: int, text: str) -> Non
 
 def test_one_is_said_without_an_s():
     assert [counted(n, "node") for n in (0, 1, 1_234)] == ["0 nodes", "1 node", "1,234 nodes"]
+    assert [counted(2, word) for word in ("entry", "key", "pass")] == ["2 entries", "2 keys", "2 passes"]

@@ -71,8 +71,12 @@ def test_a_reader_that_is_gone_is_no_error():
     assert "Error" not in ran.stderr
 
 
-def test_every_exit_code_is_told_by_help():
-    told = re.findall(r"(?:codes:|;)\s+(\d+) ", command_parser().format_help())
+def test_every_exit_code_is_told_by_help_of_one_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    words = command_parser().format_help()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command_parser().format_help() == words
+    told = re.findall(r"(?:codes:|;)\s+(\d+) ", words)
     assert {int(number) for number in told} == {code.value for code in ExitCode}
 
 

@@ -42,37 +42,21 @@ def is_inside(hierarchy, leaf, group) -> bool:
     return group.path == "" or group.path in hierarchy.ancestors(leaf.name)
 
 
-def test_equal_layers_fold_into_one_run_with_its_range():
-    groups = build_hierarchy(traced(Bert(layers=12))).groups
-    run = groups["encoder.layer.[0-11]"]
-    assert (run.kind, run.members, run.class_name) == ("repeat", 12, "Block")
-    assert run.label == "layer 0–11"  # noqa: RUF001
-    assert [child.path for child in run.children] == ["encoder.layer.0", "encoder.layer.[1-11]"]
-    rest = run.children[1]
-    assert (rest.kind, rest.members, len(rest.children)) == ("repeat", 11, 11)
-
-
-def test_a_run_of_very_many_layers_is_a_run_of_shorter_runs():
+def test_equal_layers_fold_into_one_run_and_very_many_into_a_run_of_shorter_ones():
     groups = build_hierarchy(traced(Bert(layers=100))).groups
     run = groups["encoder.layer.[0-99]"]
-    assert run.members == 100
+    assert (run.kind, run.members, run.class_name) == ("repeat", 100, "Block")
+    assert run.label == "layer 0–99"  # noqa: RUF001
     assert [child.path for child in run.children] == ["encoder.layer.0", "encoder.layer.[1-99]"]
     spans = ["[1-32]", "[33-64]", "[65-96]", "[97-99]"]
     assert [child.path for child in run.children[1].children] == [f"encoder.layer.{span}" for span in spans]
 
 
-def test_one_changed_layer_splits_the_run():
-    gm = traced(Bert(layers=6))
-    changed = next(n for n in gm.graph.nodes if n.target is operator.truediv and "layer.2" in str(n.meta))
-    changed.target = operator.mul
-    paths = set(build_hierarchy(gm).groups)
-    assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
-
-
-def test_a_layer_whose_nodes_read_others_splits_the_run():
+@pytest.mark.parametrize("part", ["target", "args"])
+def test_a_layer_whose_nodes_call_or_read_others_splits_the_run(part):
     gm = traced(Bert(layers=6))
     added = next(n for n in gm.graph.nodes if n.target is operator.add and "layer.2" in str(n.meta))
-    added.args = added.args[::-1]
+    setattr(added, part, {"target": operator.mul, "args": added.args[::-1]}[part])
     paths = set(build_hierarchy(gm).groups)
     assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
 
@@ -86,30 +70,20 @@ def test_a_layer_that_is_marked_otherwise_splits_the_run():
     assert "encoder.layer.[0-5]" in build_hierarchy(gm, dict.fromkeys(names, ("a",))).groups
 
 
-def test_a_run_ends_where_a_number_is_missing():
+def test_a_run_ends_where_a_number_is_missing_or_a_width_differs():
     class Skips(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(9))
+            widths = [3] * 9 + [4]
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, width), nn.ReLU()) for width in widths)
 
         def forward(self, x):
-            for index in (0, 2, 5, 6, 8):
+            for index in (0, 2, 5, 6, 8, 9):
                 x = self.layers[index](x)
             return x
 
     paths = {path for path in build_hierarchy(traced(Skips())).groups if path.startswith("layers.")}
-    assert paths == {"layers.0", "layers.2", "layers.[5-6]", "layers.5", "layers.6", "layers.8"}
-
-
-def test_layers_of_different_width_do_not_fold():
-    stack = nn.Sequential(
-        nn.Sequential(nn.Linear(2, 3), nn.ReLU()),
-        nn.Sequential(nn.Linear(3, 3), nn.ReLU()),
-        nn.Sequential(nn.Linear(3, 3), nn.ReLU()),
-    )
-    paths = set(build_hierarchy(traced(stack)).groups)
-    assert "[1-2]" in paths
-    assert "[0-2]" not in paths
+    assert paths == {"layers.[5-6]", *(f"layers.{index}" for index in (0, 2, 5, 6, 8, 9))}
 
 
 def side_by_side(count, *, operation=torch.relu, node=None):

@@ -137,6 +137,7 @@ def test_dot_has_the_colours_and_the_legend_and_titles_of_groups_stay_on_top(vie
     opened = view.open("2")
     source = to_dot(opened, overlay=Overlay("flops", title="FLOPs", values={"_0": 1.0, "_2_0": 2.0}))
     assert f'fillcolor="{HEAT[1]}"' in source
+    assert source.count("dashed") == 4, "what is not painted"
     assert "FLOPs" in source
     assert "FLOPs" not in to_dot(opened)
     drawn = ET.fromstring(lay_out(source, "svg"))

@@ -313,7 +313,7 @@ def test_layout_does_not_depend_on_installed_fonts(monkeypatch, tmp_path):
 
 
 def test_widths_are_the_fonts_metrics():
-    assert text_width("iW", 1000) == 222 + 944
+    assert text_width("i W", 1000) == 222 + 278 + 944
     assert text_width("漢", 10) > text_width("a", 10)
 
 

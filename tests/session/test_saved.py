@@ -102,13 +102,6 @@ def test_another_model_is_said(tmp_path):
         load_session(file, nn.Sequential(nn.Linear(4, 4)).eval(), INPUTS)
 
 
-def test_another_version_is_said(tmp_path):
-    file = session_of_blocks().save(tmp_path / "stack.json")
-    file.write_text(file.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
-    with pytest.warns(RuntimeWarning, match="torch 1.0 in the file"):
-        load_session(file, MODEL, INPUTS)
-
-
 def test_own_passes_have_to_be_given(tmp_path):
     def halve(graph_module):
         return graph_module
@@ -177,7 +170,8 @@ def test_texts_of_a_file_are_told_and_never_evaluated(tmp_path, text):
         load_session(file, MODEL, INPUTS)
     (words,) = (str(warning.message) for warning in warned)
     assert words.isprintable()
-    assert words.count(text if text.isprintable() else ascii(text)) == 2
+    shown = text if text.isprintable() else ascii(text)
+    assert (words.count(shown), f"torch {shown} in the file" in words) == (2, True)
     saved["passes"][0]["signature"] = text
     file.write_text(json.dumps(saved))
     with pytest.raises(ValueError, match="other arguments"):

@@ -75,9 +75,9 @@ def test_numbers_follow_the_order_of_the_kernel(monkeypatch, follows_memory):
     # The other order is that of other processors.
     monkeypatch.setattr(recorded_calls, "_follows_memory", lambda device: follows_memory)
     values = torch.empty(4, 3, 5).permute(2, 0, 1)
-    drawn = []
-    for draw in (recorded_calls.IN_LAYOUT[torch.ops.aten.bernoulli.p], torch.ops.aten.bernoulli.p):
-        torch.manual_seed(0)
-        drawn.append(draw(values, 0.5))
+    drawn = [
+        draw(values, 0.5, generator=torch.Generator().manual_seed(0))
+        for draw in (recorded_calls.IN_LAYOUT[torch.ops.aten.bernoulli.p], torch.ops.aten.bernoulli.p)
+    ]
     assert drawn[0].stride() == values.stride()
     assert torch.equal(*drawn) is not follows_memory

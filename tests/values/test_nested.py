@@ -50,6 +50,8 @@ def test_what_is_taken_apart_is_put_together_from_new_parts():
         ("in['thing'].x", x),
         ("in['thing'].inner[0].y", y),
     ]
+    twice = map_tensors(lambda path, _: path, collections.OrderedDict(a=x, b=x))
+    assert twice == {"a": ("a",), "b": ("b",)}
     again = unflatten_objects(map_tensors(lambda _, tensor: tensor + 1, parts))
     assert again["other"] == (1, "b")
     new = again["thing"]
@@ -73,18 +75,15 @@ def test_parts_are_copied_with_their_class(copied):
     "value",
     [
         *(1, 2.0, "a", None, torch.ones(2), torch.float32, torch.Size([1]), [1], (1,), {"a": 1}, {1}),
+        *(nn.ReLU(), nn.ReLU, len, Word("a"), Colour.RED, np.ones(2), np.int64(1), Path("a")),
         *(
-            nn.ReLU(),
-            nn.ReLU,
-            len,
-            Word("a"),
-            Colour.RED,
-            np.ones(2),
-            np.int64(1),
-            Path("a"),
+            pd.Timestamp(0),
+            collections.OrderedDict(),
+            slice(1),
+            range(3),
+            torch.device("cpu"),
             torch.Generator(),
         ),
-        *(pd.Timestamp(0), collections.OrderedDict(), slice(1), range(3), torch.device("cpu")),
     ],
     ids=lambda value: type(value).__name__,
 )

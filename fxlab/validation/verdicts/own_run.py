@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.interrupts import RestoringStack
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import generators_kept, gradients_for, seed_generators, torch_generators_now

@@ -29,25 +29,16 @@ class Layer(nn.Module):
         return self.act(self.linear(x))
 
 
-def set_scale(layer):
-    layer.settings.scale = 2.0
-
-
 CHANGES = {
     "mode": lambda layer: layer.eval(),
-    "text": lambda layer: setattr(layer, "mode", "reflect"),
     "dtype": lambda layer: setattr(layer, "dtype", torch.float64),
-    "tuple": lambda layer: setattr(layer, "sizes", (1, [2, 3])),
     "list in a tuple": lambda layer: layer.sizes[1].append(3),
-    "dict": lambda layer: layer.scaling.update(default=5.0),
     "dict in a dict": lambda layer: layer.scaling["other"].update(rate=3),
-    "list": lambda layer: layer.steps.append(3),
     "list in a list": lambda layer: layer.steps[1].clear(),
     "another number of another type": lambda layer: layer.steps.__setitem__(0, 1.0),
     "object": lambda layer: setattr(layer, "settings", Settings()),
-    "field of an object": set_scale,
+    "field of an object": lambda layer: setattr(layer.settings, "scale", 2.0),
     "field of a namespace": lambda layer: setattr(layer.space, "scale", 2.0),
-    "function": lambda layer: setattr(layer, "act", torch.tanh),
     "forward": lambda layer: setattr(layer, "forward", torch.tanh),
     "new attribute": lambda layer: setattr(layer, "more", "text"),
     "missing attribute": lambda layer: delattr(layer, "mode"),

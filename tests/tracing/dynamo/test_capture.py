@@ -74,6 +74,7 @@ def test_a_break_has_its_reason_and_line(of_model):
     assert found.reason == "Call to `torch._dynamo.graph_break()`"
     assert found.place.startswith(__file__)
     assert found.code == "torch._dynamo.graph_break()"
+    assert repr(capture.graphs[0]).endswith(f"input, ends at {found}>")
     torch._dynamo.reset()  # It forgets what it has noted.
     assert capture.breaks == (found,)
     assert capture.table.reason.tolist() == [found.reason, "", ""]

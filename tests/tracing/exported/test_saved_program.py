@@ -2,6 +2,7 @@
 named."""
 
 import io
+import operator
 import string
 import warnings
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fxlab.tracing.exported import saved_program
 from fxlab.tracing.exported.saved_program import MayRunCodeError, check_is_data, load_program
 from fxlab.values.tensors import same_bits
 
@@ -77,6 +79,12 @@ def test_a_program_of_tensors_and_operators_is_loaded(tmp_path, decomposed):
     loaded = load_program(path)
     assert same_bits(loaded.module()(X), program.module()(X))
     assert loaded.state_dict.keys() == program.state_dict.keys()
+
+
+def test_what_a_graph_may_call_of_python_is_the_arithmetic_of_numbers():
+    of_numbers = {name for name in dir(operator) if hasattr(0, f"__{name.rstrip('_')}__")}
+    allowed = {name for name in dir(operator) if saved_program._is_operator(f"_operator.{name}")}
+    assert allowed ^ of_numbers == {"getitem", "not_", "index"}
 
 
 class Trap:

@@ -97,6 +97,14 @@ def test_a_tower_that_knows_a_grid_is_given_patches():
         model(**inputs)
 
 
+@pytest.mark.parametrize(("part", "shape"), [("Encoder", (2, 1, 8000)), ("Decoder", (2, 8, 100))])
+def test_hidden_states_of_sound_are_a_waveform_or_frames(part, shape):
+    kind = getattr(hf, f"VibeVoiceAcousticTokenizer{part}Config")
+    config = kind(hidden_size=8, num_filters=4, downsampling_ratios=[2, 2], depths=[1, 1, 1])
+    inputs = example_inputs(hf.AutoModel.from_config(config).eval())
+    assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == {"hidden_states": shape}
+
+
 SERIES = {"num_input_channels": 3, "context_length": 16, "patch_length": 4, "patch_stride": 4}
 TWO_TOWERS = {"text_config": {**WIDTHS, "vocab_size": 100, "projection_size": 32}}
 

@@ -1,6 +1,7 @@
 """Passes that build on each other are taken back in any order: what the laws once found to be wrong."""
 
 import itertools
+import operator
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +10,7 @@ from exactness import assert_close, assert_is, snapshot, traced
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab import FuseBatchNorm1dInLinear, FuseBiasInLinear, MergeLinears
+from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm1dInLinear, FuseBiasInLinear, MergeLinears
 
 PASSES = (FuseBatchNorm1dInLinear(), MergeLinears(), FuseBiasInLinear())
 orders = pytest.mark.parametrize(
@@ -45,6 +46,17 @@ def test_a_batch_norm_comes_back_before_the_padding_of_what_reads_it(applied, re
             return first, self.out(self.norm(second)), self.last(x)
 
     check(Model().eval(), applied, reversed_)
+
+
+def test_a_node_that_comes_back_reads_what_has_replaced_its_input_by_hand():
+    gm, x = ChangeTrueDivToMulByInverse()(fx.symbolic_trace(lambda x: x.sin() / 8)), torch.randn(3)
+    (node,) = gm.graph.find_nodes(op="call_method", target="sin")
+    with gm.graph.inserting_before(node):
+        node.replace_all_uses_with(gm.graph.call_method("cos", node.args))
+    gm.graph.erase_node(node)
+    ChangeTrueDivToMulByInverse()(gm, reverse=True)
+    assert [node.target for node in gm.graph.nodes] == ["x", "cos", operator.truediv, "output"]
+    assert torch.equal(gm(x), x.cos() / 8)
 
 
 @dataclass(frozen=True)

@@ -208,18 +208,16 @@ def test_boolean_masks_and_masks_of_other_dtypes_stay():
     assert why_not(add(lambda m: masked(m)), inputs(torch.float64)) == "mixed-dtypes"
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 2, 3, 5, 5)])
-def test_masks_of_other_shapes_stay(shape):
-    function = lambda _, q, k, v, m: ((q @ k.mT) + torch.where(m, 0.0, -1.0)).softmax(-1) @ v[:1, :1]  # noqa: E731
-    given = (*inputs()[:3], torch.ones(shape).bool())
-    assert why_not(function, given)
-
-
-def test_a_mask_that_is_larger_than_the_scores_stays():
+def test_masks_of_other_shapes_stay():
     function = lambda _, q, k, v, m: ((q @ k.mT) + torch.where(m, 0.0, -1.0)).softmax(-1) @ v  # noqa: E731
-    q, k, v, _ = (tensor[:1] for tensor in inputs())
-    assert why_not(function, (q, k, v, torch.ones(4, 3, 5, 5).bool())) == "larger-mask"
-    given = (q[:, :1], k[:, :1], v[:, :1], torch.ones(1, 3, 5, 5).bool())
+    three = [tensor[:1] for tensor in inputs()[:3]]
+    for shape, code in {
+        (4, 3, 5, 5): "larger-mask",
+        (4, 2, 3, 5, 5): "dimensions",
+        (5,): "dimensions",
+    }.items():
+        assert why_not(function, (*three, torch.ones(shape).bool())) == code
+    given = (*(tensor[:, :1] for tensor in three), torch.ones(1, 3, 5, 5).bool())
     assert why_not(function, given) == "larger-mask"
 
 

@@ -327,7 +327,8 @@ def test_a_batch_norm_that_alone_is_trained_is_left_alone(layer):
     layer.requires_grad_(False)
     assert why_not(model) == "only-norm-trained"
     model.norm.requires_grad_(False)
-    check_fused(model)
+    layer.weight.requires_grad_(True)
+    assert [each.requires_grad for each in check_fused(model).layer.parameters()] == [True, False]
 
 
 @pytest.mark.parametrize("conv", CONVS, ids=str)

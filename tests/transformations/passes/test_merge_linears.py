@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from exactness import assert_close, check, reasons, refused, traced, traced_whole
+from exactness import check, reasons, refused, traced, traced_whole
 from torch import fx, nn
 from torch.nn import functional as F
 
@@ -114,43 +114,21 @@ class Doubled(nn.Linear):
             lambda model: nn.utils.parametrize.register_parametrization(model.query, "weight", nn.Tanh()),
             "parametrized",
         ),
+        (lambda model: setattr(model.query, "forward", lambda x: x[..., :4] * 3), "forward-replaced"),
+        (lambda model: model.query.register_forward_hook(lambda m, args, out: out * 2), "hooked"),
+        (lambda model: model.query.register_forward_pre_hook(lambda m, args: (args[0] * 2,)), "hooked"),
+        (lambda model: model.query.register_full_backward_hook(lambda m, gi, go: None), "hooked"),
+        (lambda model: model.query.register_full_backward_pre_hook(lambda m, go: None), "hooked"),
+        (lambda model: model.query.weight.register_hook(lambda grad: grad * 2), "hooked"),
+        (lambda model: model.query.weight.register_post_accumulate_grad_hook(lambda p: None), "hooked"),
     ],
 )
-def test_subclasses_and_parametrized_linears_are_left_alone(change, code):
+def test_linears_that_compute_more_are_left_alone(change, code):
     model = Attention().eval()
     change(model)
     gm = check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=traced_whole(model, nn.Linear))
     assert gm.query is model.query
     assert reasons(MergeLinears(), traced_whole(model, nn.Linear))["query"] == code
-
-
-def test_a_replaced_forward_is_left_alone():
-    model = Attention()
-    model.query.forward = lambda x: F.linear(x, model.key.weight) * 3
-    gm = traced(model)
-    MergeLinears()(gm)
-    x = torch.randn(2, 6)
-    assert_close(gm(x), model(x))
-    assert reasons(MergeLinears(), traced(model))["query"] == "forward-replaced"
-
-
-@pytest.mark.parametrize(
-    "hook",
-    [
-        lambda linear: linear.register_forward_hook(lambda m, args, out: out * 2),
-        lambda linear: linear.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
-        lambda linear: linear.register_full_backward_hook(lambda m, gi, go: None),
-        lambda linear: linear.register_full_backward_pre_hook(lambda m, go: None),
-        lambda linear: linear.weight.register_hook(lambda grad: grad * 2),
-        lambda linear: linear.weight.register_post_accumulate_grad_hook(lambda p: None),
-    ],
-)
-def test_a_hooked_linear_is_left_alone_and_keeps_its_hook(hook):
-    model = Attention()
-    hook(model.query)
-    gm = check(MergeLinears(), model, torch.randn(2, 6), marked=1)
-    assert gm.query is model.query
-    assert reasons(MergeLinears(), traced(model))["query"] == "hooked"
 
 
 def test_hooks_on_all_modules_are_respected():
@@ -170,9 +148,7 @@ def test_hooks_on_all_modules_are_respected():
     "write",
     [
         lambda x: x.add_(1),
-        lambda x: x.mul_(2).add_(1),
         lambda x: F.relu(x, inplace=True),
-        lambda x: F.relu(x, True),
         lambda x: torch.relu_(x),
         lambda x: torch.add(x, 1, out=x),
         lambda x: x.view(-1).add_(1),

@@ -32,13 +32,10 @@ MODULES = [
 ]
 FUNCTIONS = [
     lambda _, x: F.dropout(x, training=False),
-    lambda _, x: F.dropout(x, 0.3, False, True),
     lambda _, x: F.dropout(input=x, p=0.0),
     lambda _, x: F.dropout(x, 0, True),
-    lambda _, x: F.dropout2d(x, 0.3, False),
     lambda _, x: F.alpha_dropout(x, 0.3),
     lambda _, x: F.feature_alpha_dropout(x, 0.3, training=False),
-    lambda _, x: torch.dropout(x, 0.3, False),
     lambda _, x: torch.dropout(x, 0.3, train=False),
     lambda _, x: torch.feature_dropout(x, 0.0, True),
 ]

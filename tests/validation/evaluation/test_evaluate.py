@@ -3,6 +3,7 @@
 import json
 import math
 import operator
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,15 @@ def test_a_loader_may_not_know_its_length(session):
             return iter(torch.ones(6, 8))
 
     assert len(session.evaluate(torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
+
+
+def test_a_terminal_shows_how_far_it_is_until_it_is_done(session, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    session.evaluate(rows(3))
+    shown = capsys.readouterr().err
+    assert "0/3 [" in shown
+    assert "?batch/s" in shown
+    assert shown.split("\r")[-2:] == [" " * len(shown.split("\r")[-2]), ""]
 
 
 def test_intervals_are_those_of_the_textbooks():

@@ -45,7 +45,7 @@ DRAWS = {
         x, torch.zeros_like(x), 0.1, 0.3, True
     )[0],
     "noise": lambda x: (
-        x + torch.randn_like(x) + torch.rand(()) + torch.rand(12) * torch.empty(12).normal_(1, 2)
+        x + torch.randn_like(x) + torch.rand(()) + torch.randn(12) * torch.empty(12).normal_(1, 2)
     ),
     "gumbel": lambda x: F.gumbel_softmax(x, tau=0.7),
     "around means": lambda x: torch.normal(x, x.abs() + 1),
