@@ -148,7 +148,7 @@ def test_a_mixture_of_experts_follows_its_inputs():
 
 class Adaptive(nn.Module):
     def forward(self, x):
-        return F.adaptive_max_pool2d(x, (2, None))
+        return F.adaptive_max_pool2d(x[:, None], (2, None))
 
 
 POOLS = nn.MaxPool1d(3), nn.MaxPool1d(4, 2, 1), nn.MaxPool1d(2, 1, 0, 3), Adaptive()
