@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, RemoveIdentities, from_callable
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import available
 
@@ -367,3 +369,12 @@ def test_a_classifier_in_a_loop_with_labels_clipping_and_a_schedule():
             with torch.no_grad():
                 losses.append(module(**batch, labels=torch.tensor([0, 1])).loss.item())
     assert losses[:3] == pytest.approx(losses[3:], rel=1e-4)
+
+
+def test_a_call_does_not_wait_for_another_thread_whose_run_may_wait_for_it():
+    changed = compiled(model(), MergeLinears())
+    with ThreadPoolExecutor(1) as pool:
+        with PROCESS_LOCK:
+            first = pool.submit(changed, X).result(timeout=60)
+        assert torch.equal(first, model()(X))
+        assert torch.allclose(pool.submit(changed, X).result(timeout=60), first)
