@@ -372,7 +372,7 @@ def test_a_classifier_in_a_loop_with_labels_clipping_and_a_schedule():
 
 
 def test_a_call_does_not_wait_for_another_thread_whose_run_may_wait_for_it():
-    changed = compiled(model(), MergeLinears())
+    changed = compiled(model(), RemoveIdentities())
     with ThreadPoolExecutor(1) as pool:
         with PROCESS_LOCK:
             first = pool.submit(changed, X).result(timeout=60)
