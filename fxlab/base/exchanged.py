@@ -2,8 +2,7 @@
 
 Attributes go through :func:`patched_functions`, and code, for all threads, through :func:`exchanged_code`. In
 the place of a function stands one that asks which thread calls it: two threads may exchange the same
-function, in any order, others never notice, and the function itself is there again as soon as nobody
-exchanges it.
+function, in any order, others never notice, and in the end the function itself is there again.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ import gc
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ClassMethodDescriptorType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fxlab.base.interrupts import InterruptsHeld
 
+_T = TypeVar("_T")
 Make: TypeAlias = Callable[[Any], Any]
 """Given the value of a name for this thread, returns the value to put in its place."""
 
@@ -87,6 +87,14 @@ _LOCK = threading.RLock()
 
 PROCESS_LOCK = threading.RLock()
 """Held while torch, generators or a model's state are changed; a session's lock is taken before it."""
+
+
+class cached_property(functools.cached_property[_T]):  # noqa: N801
+    """A cached property without Python 3.11's lock for all objects, in which threads wait for each other."""
+
+    def __init__(self, func: Callable[[Any], _T]) -> None:
+        super().__init__(func)
+        self.lock = nullcontext()
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import nn
 
+from fxlab.base.exchanged import cached_property
 from fxlab.models.state.tensor_state import named_tensors, place_of
 from fxlab.values.row_digests import row_digests
 from fxlab.values.tensors import bits_of, dense, is_plain, real_numbers, unit_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torch import fx
 
 from fxlab.base.checks import file_to_write, items_of, positive_int, require_bool, type_error
+from fxlab.base.exchanged import cached_property
 from fxlab.base.first_use import pd
 from fxlab.base.words import counted
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy

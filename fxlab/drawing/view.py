@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
 import numpy as np
 
+from fxlab.base.exchanged import cached_property
 from fxlab.drawing.hierarchy.columns import BACK, BELOW, FORWARD, UPDATE
 from fxlab.drawing.hierarchy.folding import Integers
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf

@@ -1,10 +1,10 @@
 """The nodes of the original behind a node of a stage: tables, values of nodes and pages ask for them."""
 
 from collections import defaultdict
-from functools import cached_property
 
 from torch.fx import GraphModule, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.graphs.matching import Matching, match_nodes
 from fxlab.transformations.journal.journal import Journal
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from torch import fx
 
 import fxlab.validation as validation
+from fxlab.base.exchanged import cached_property
 from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.graphs.unfolded import unfolded

@@ -189,15 +189,15 @@ class Session(PassStack):
         findings = getattr(self.original.meta.get("trace"), "findings", ())
         of_run = {found.what for found in findings if found.kind == "attribute"}
         of_run |= {*record.set_in_runs} if record is not None else set()
-        changed = self._noted.changed_but_for(of_run)
-        if not changed:
-            return
-        warnings.warn(
-            f"The model has changed since it was traced: {listed(changed)}. The session judges it as it was; "
-            "a new session of the model, or of a new trace_step, traces it anew.",
-            RuntimeWarning,
-            stacklevel=levels_to_author(),
-        )
+        found = self._noted.changed_but_for(of_run)
+        changed = [name.replace("_compiled_call_impl", "compile()") for name in found]
+        if changed:
+            warnings.warn(
+                f"The model has changed since it was traced: {listed(changed)}. The session judges it as it "
+                "was; a new session of the model, or of a new trace_step, traces it anew.",
+                RuntimeWarning,
+                stacklevel=levels_to_author(),
+            )
 
     @locked
     def evaluate(
@@ -205,8 +205,7 @@ class Session(PassStack):
     ) -> Evaluation:
         """Judge the present model on a data set, as :func:`evaluate` does.
 
-        The inspector shows the result in its tab *Data*, opens the worst batches, and judges other stacks on
-        the same data on request.
+        The inspector shows the result in its tab *Data*, opens the worst batches, and can judge other stacks.
 
         Parameters
         ----------

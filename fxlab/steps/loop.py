@@ -48,8 +48,7 @@ class StepLoop:
     """Trains the model of a step by graphs; made by :func:`fxlab.steps.as_step`.
 
     A graph holds for sizes of a batch, modes of modules, settings of the optimizer, the tensors in its state,
-    and what the Python of the model and the loss reads. For others the step is traced again on demand, and
-    gets the same passes.
+    and what the Python of the model and the loss reads. Others trace the step again.
 
     ``step``: as it was traced. ``passes``: returns those that are on. ``check``: as for ``as_step``.
     """

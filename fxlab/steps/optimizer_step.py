@@ -3,6 +3,7 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -30,7 +31,7 @@ class OptimizerStep:
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise type_error("optimizer", "a torch.optim.Optimizer", optimizer)
-        self._optimizer = optimizer
+        self._optimizer, self.class_name = optimizer, type(optimizer).__name__
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._groups: list[list[str]] = []
         for number, group in enumerate(optimizer.param_groups):
@@ -55,11 +56,6 @@ class OptimizerStep:
                 f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often as it "
                 "needs. A graph has one forward and one backward pass."
             )
-
-    @property
-    def class_name(self) -> str:
-        """The name of its class."""
-        return type(self._optimizer).__name__
 
     def state(self) -> dict[Slot, torch.Tensor]:
         """Return the tensors in its state; TraceError if a step may change other things there."""
@@ -124,7 +120,7 @@ class OptimizerStep:
         # Its own dictionary, so that the step never writes into the user's optimizer.
         copy = object.__new__(type(self._optimizer))
         # A scheduler sets a bound step there, which belongs to the user's optimizer.
-        vars(copy).update(_copied({k: v for k, v in vars(self._optimizer).items() if k not in _NOT_COPIED}))
+        vars(copy).update(self._copied())
         held: defaultdict[torch.Tensor, Any] = defaultdict(dict)
         for (key, name), value in state.items():
             held[parameters[name]][key] = value
@@ -160,6 +156,21 @@ class OptimizerStep:
                     found[str(key), name] = value
         return found
 
+    def _copied(self) -> dict[str, Any]:
+        """Return its attributes, with copies of containers and objects, which a step may write."""
+        copies = {k: v for k, v in vars(self._optimizer).items() if k not in _NOT_COPIED}
+        own = {id(parameter) for parameter in self._parameters}
+        shared = {id(value): value for _, value in tensors_inside(copies) if id(value) not in own}
+        for name, value in copies.items():
+            with suppress(Exception):  # an object that cannot be copied, such as a lock
+                copies[name] = deepcopy(value, shared)
+            if not own.isdisjoint(shared):
+                raise TraceError(
+                    f"optimizer: self.{name} leads to its parameters, as a model or scheduler does. A graph "
+                    f"has them in param_groups alone: keep {name} elsewhere, or trace without the optimizer."
+                )
+        return copies
+
     @property
     def names(self) -> list[str]:
         """The parameters that it updates, in its order."""
@@ -171,15 +182,6 @@ class OptimizerStep:
 
 
 _NOT_COPIED = ("step", "state", "param_groups")
-
-
-def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes whose containers and objects a step may write; tensors are shared."""
-    tensors = {id(value): value for _, value in tensors_inside(attributes)}
-    try:
-        return deepcopy(attributes, tensors)
-    except Exception:  # an object that cannot be copied, such as a lock
-        return attributes
 
 
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -210,8 +210,7 @@ class _Gathering:
 class _Gather(torch.autograd.Function):
     """Gather a parameter; the backward pass averages its gradient, and keeps the part of this rank.
 
-    As in ``fully_shard``, a gradient is reduced in one dtype over the ranks that share the parameter, and
-    then over those that replicate them.
+    As in ``fully_shard``, a gradient is reduced in one dtype, over ranks that share it, then over replicas.
     """
 
     @staticmethod

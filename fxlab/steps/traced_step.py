@@ -66,8 +66,7 @@ def trace_step(
     their names. It returns a dictionary: ``loss``; ``grad of layers.0.weight`` for each parameter that the
     loss depends on; and ``new ...`` for everything that a step changes: parameters, optimizer state, buffers.
 
-    The model, the optimizer and the random number generators are not changed. The graph is run once, and its
-    bits are compared with those of an eager step.
+    Model, optimizer and generators are not changed. The graph runs once, and is compared with an eager step.
 
     Models spread over ranks by ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` are
     traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks must call
@@ -153,7 +152,7 @@ def _recorded_step(
     # To make_fx, a compiled function is an error.
     compiled_too = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     with put_back_after(around), not_compiled(), compiled_too:
-        with generators_kept():
+        with generators_kept(), put_back_after(around):
             passes = record_forward_backward(Forward(model, loss), model, batch)
             updated = None
             if update is not None:
@@ -300,9 +299,9 @@ class _Joined:
         """Return the name of a tensor that the graph itself holds."""
         if isinstance(value, nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad):
             raise TraceError(
-                "The model or the loss reads a tensor that requires gradients, or a parameter, and is no "
-                "parameter of one of the model's modules, so the graph would have it fixed and without a "
-                "gradient. Make it one, detach it, or let the model return what the loss needs."
+                "The model, loss or optimizer reads a parameter, or a tensor that requires gradients, "
+                "which is no parameter of one of the model's modules, so the graph would have it fixed and "
+                "without a gradient. Make it one, detach it, or let the model return what the loss needs."
             )
         known = next((name for name, held in self.attributes.items() if held is value), None)
         name = known or f"constant_{len(self.attributes)}"
@@ -330,8 +329,7 @@ def check_step(
 ) -> tuple[str, ...]:
     """Raise a :class:`TraceError` with the first result that differs from an eager step.
 
-    Returns what an eager step changes in Python, if the next one computes something else by it; the record
-    gets all that runs set.
+    Returns what an eager step changes in Python, if the next one depends on it; the record gets all of it.
     """
     # Without data, or real exchanges, there are no bits to compare.
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -192,6 +193,10 @@ def _is_constant(value: Any) -> bool:
 
 
 def _check(argument: Argument) -> None:
+    if keyword.iskeyword(argument.name) or not argument.name.isidentifier():
+        raise TypeError(
+            f"inputs: {argument.name!r} can name no parameter in Python, so none of a graph. Rename it."
+        )
     pending = [argument.value]
     while pending:
         value = pending.pop()

@@ -257,6 +257,14 @@ class Obstacle(Coded):
         "to load weights when they are used. Trace it before its weights are moved away, or after "
         "accelerate.hooks.remove_hook_from_submodules(model)."
     )
+    QUANTIZED = (
+        "{model} computes with torch's quantized tensors (torch.ao.quantization), of which there are no fake "
+        "ones to record with. Name a module that takes and returns plain tensors in leaf_modules."
+    )
+    INFERENCE_TENSOR = (
+        "{model} writes into a tensor that was made under torch.inference_mode(), and graphs run outside of "
+        "it. Make the model outside of it."
+    )
     UNTRACEABLE = (
         "{model} could not be traced. Run on {rung}, it raised {error}: {message}\n"
         "A module that cannot be recorded can be named in leaf_modules; dynamic=False makes sizes numbers."
@@ -267,12 +275,12 @@ class Obstacle(Coded):
         f"The model uses {{called}}. Torch hides what is computed inside, so it cannot be recorded. {_ADVICE}"
     )
     HIDDEN_OPERATOR = (
-        "{called} is called by what torch does not show (a compiled or a scripted function), at {where}. "
-        f"{_ADVICE}"
+        "{called} is called where torch does not show it (in a compiled or scripted function, or by a method "
+        f"such as Tensor.set_), at {{where}}. {_ADVICE}"
     )
     HIDDEN_TENSOR = (
         "A tensor was made by a call that torch does not show (in another thread, in the memory of numpy, "
-        f"inside torch.vmap, a compiled or a scripted function), at {{where}}. {_ADVICE}"
+        f"inside torch.vmap, a class of tensors, compiled or scripted code), at {{where}}. {_ADVICE}"
     )
     HIDDEN_NUMBER = "A number was read out of a tensor by a call that torch does not show, at {where}"
     OTHER_THREAD = f"The model computes in another thread, which cannot be followed, at {{where}}. {_ADVICE}"
@@ -329,3 +337,10 @@ class Obstacle(Coded):
         error = TraceError(self.value.format(**details))
         error.code = self.code
         return error
+
+    @classmethod
+    def behind(cls, message: str) -> Obstacle:
+        """Return the obstacle behind an error of torch, if its words tell."""
+        if "QuantizedMeta" in message or "quantized nyi" in message:
+            return cls.QUANTIZED
+        return cls.INFERENCE_TENSOR if "inference tensor outside" in message else cls.UNTRACEABLE

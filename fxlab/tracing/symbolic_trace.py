@@ -427,9 +427,9 @@ class _Pipeline:
             raise failure
         if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):
             raise Obstacle.OFFLOADED(model=model) from failure
-        message = placed_line(failure)
-        raised = type(failure).__name__
-        raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
+        message, raised = placed_line(failure), type(failure).__name__
+        obstacle = Obstacle.behind(message)
+        raise obstacle(model=model, rung=last.name, error=raised, message=message) from failure
 
     def _put_graph_into(self, error: TraceError, own: Exception) -> None:
         """Record the model up to the call that raises; on data, if that decides."""

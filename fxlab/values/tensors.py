@@ -68,8 +68,9 @@ def refuse_fake(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a sparse tensor with all of its elements, and any other unchanged."""
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+    """Return all elements of a sparse tensor, the numbers of a quantized one, and others unchanged."""
+    plain = tensor.dequantize() if tensor.is_quantized else tensor
+    return plain if plain.layout is torch.strided else plain.to_dense()
 
 
 def tensor_leaves(value: Any) -> list[torch.Tensor]:

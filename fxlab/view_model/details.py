@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from torch import Tensor, fx, nn
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.first_use import pd
 from fxlab.base.units import with_unit
 from fxlab.base.words import counted

@@ -1,11 +1,13 @@
 """Functions of classes are exchanged for a while; class methods are told their class."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import torch
 
-from fxlab.base.exchanged import patched_functions, patched_names, set_name
+from fxlab.base.exchanged import cached_property, patched_functions, patched_names, set_name
 
 
 class OfPython(dict):
@@ -48,3 +50,14 @@ def test_a_python_that_keeps_names_elsewhere_is_told(monkeypatch):
     monkeypatch.setattr(gc, "get_referents", lambda *_: [])
     with pytest.raises(RuntimeError, match="keeps the names of classes written in C elsewhere"):
         set_name(torch.Size, "numel", None)
+
+
+def test_a_cached_property_of_two_objects_is_computed_by_two_threads_at_once():
+    class Held:
+        @cached_property
+        def value(self):
+            return meeting.wait(5)
+
+    meeting = Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        assert {*pool.map(lambda held: held.value, [Held(), Held()])} == {0, 1}

@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, RemoveIdentities, from_callable
+from fxlab.base.exchanged import PROCESS_LOCK
 from fxlab.operators.node_info import attribute_at
 from fxlab.transformations import available
 
@@ -339,3 +341,12 @@ def test_generation_gives_the_same_tokens(asked):
         torch.manual_seed(0)
         tokens.append(each.generate(IDS, max_new_tokens=12, **{"do_sample": False, **asked}))
     assert torch.equal(*tokens)
+
+
+def test_a_call_does_not_wait_for_another_thread_whose_run_may_wait_for_it():
+    changed = compiled(model(), RemoveIdentities())
+    with ThreadPoolExecutor(1) as pool:
+        with PROCESS_LOCK:
+            first = pool.submit(changed, X).result(timeout=60)
+        assert torch.equal(first, model()(X))
+        assert torch.allclose(pool.submit(changed, X).result(timeout=60), first)

@@ -46,6 +46,7 @@ CHANGES = {
     f"{__name__}.GAIN": lambda model, patch: patch.setitem(globals(), "GAIN", 5.0),
     "linear": lambda model, patch: setattr(model, "linear", nn.Linear(4, 4)),
     "linear.weight": lambda model, patch: setattr(model.linear, "weight", nn.Parameter(torch.ones(4, 4))),
+    "linear.compile()": lambda model, patch: model.linear.compile(backend="eager"),
     "linear._forward_hooks": lambda model, patch: model.linear.register_forward_hook(lambda *args: None),
 }
 

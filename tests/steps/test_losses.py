@@ -74,3 +74,18 @@ def test_a_loss_of_the_output_alone_leaves_each_part_of_a_batch_to_the_model():
     session = fxlab.Session(fxlab.trace_step(model, (x, mask), loss=lambda output: output.sum()))
     assert [*session.inputs][-2:] == ["x", "mask"]
     assert same_bits(session.graph_module(**session.inputs)["loss"], model(x, mask).sum().detach())
+
+
+def test_a_loss_may_make_its_scale_in_the_first_step():
+    class Scaled:
+        scale = None
+
+        def __call__(self, y):
+            if self.scale is None:
+                self.scale = y.new_full((), 8.0)
+            return (y * self.scale).sum()
+
+    loss = Scaled()
+    step = fxlab.trace_step(nn.Linear(4, 4), torch.randn(2, 4), loss=loss, optimizer=None)
+    assert loss.scale is None
+    assert fxlab.Session(step).verdict()

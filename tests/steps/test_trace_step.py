@@ -581,6 +581,11 @@ def test_arguments_that_are_none_are_refused():
     optimizer.register_step_pre_hook(lambda *_: None)
     with pytest.raises(fxlab.TraceError, match="hooks around step"):
         fxlab.trace_step(model, x, loss=squared, optimizer=optimizer)
+    for held in ({"of": [model]}, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)):
+        optimizer = SGD(model.parameters(), lr=0.1)
+        optimizer.plan = held
+        with pytest.raises(fxlab.TraceError, match="leads to its parameters"):
+            fxlab.trace_step(model, x, loss=squared, optimizer=optimizer)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")

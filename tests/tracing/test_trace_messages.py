@@ -96,3 +96,48 @@ def test_a_model_that_no_stand_in_satisfies_is_told_with_its_line_and_what_may_h
         fxlab.symbolic_trace(OnlyTensors(), X)
     assert raised.value.code == "untraceable"
     assert "leaf_modules" in str(raised.value)
+
+
+class Keeps(nn.Module):
+    def __init__(self, use):
+        super().__init__()
+        self.use = use
+        self.register_buffer("kept", torch.zeros(4))
+
+    def forward(self, x):
+        return self.use(self, x)
+
+
+class Stored(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.quint8))
+
+    def forward(self, x):
+        return x @ self.table.dequantize()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    ("model", "code", "words"),
+    [
+        (lambda: Keeps(lambda own, x: own.kept.set_(x.mean(0)) - x), "hidden-operator", "Tensor.set_"),
+        (Stored, "quantized", "takes and returns plain tensors"),
+        (lambda: Keeps(lambda own, x: own.kept.add_(1) * x), "inference-tensor", "Make the model outside"),
+    ],
+)
+def test_a_refusal_names_the_kind_of_tensor_or_call(model, code, words):
+    with pytest.raises(fxlab.TraceError, match=words) as raised, torch.inference_mode(code.startswith("inf")):
+        fxlab.symbolic_trace(model(), X)
+    assert raised.value.code == code
+
+
+class Named(nn.Module):
+    def forward(self, x, **rest):
+        return x + sum(rest.values())
+
+
+@pytest.mark.parametrize("name", ["class", "two words"])
+def test_an_input_whose_name_no_function_can_have_is_refused(name):
+    with pytest.raises(TypeError, match=f"{name!r} can name no parameter"):
+        fxlab.symbolic_trace(Named(), {"x": X, name: X})

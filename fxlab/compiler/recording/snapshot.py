@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.models.graph_modules.input_order import after_inputs
 from fxlab.operators.node_info import attribute_at
 from fxlab.values.tensors import version_of

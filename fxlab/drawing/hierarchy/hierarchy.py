@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import fx, nn
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.garbage import without_collecting
 from fxlab.drawing.hierarchy import folding
 from fxlab.drawing.hierarchy.auxiliary_nodes import AuxiliaryNodes

@@ -98,8 +98,7 @@ class Capture:
     def breaks(self) -> tuple[GraphBreak, ...]:
         """Graph breaks since this was made or cleared, each once, also with nothing captured before them.
 
-        Dynamo notes them for the whole process, so breaks of models that were compiled otherwise are
-        among them.
+        Dynamo notes them for the whole process, with those of models compiled otherwise.
         """
         before = {id(reason) for reason in self._noted_before}
         noted = (graph_break(reason) for reason in reasons_noted() if id(reason) not in before)

@@ -354,8 +354,7 @@ def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
 def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[dict[str, torch.Tensor]]:
     """Yield inputs of these names, the most likely shapes first.
 
-    Raises ValueError if somebody has named them, and the model makes no features of images and the like
-    without more.
+    Raises ValueError if somebody has named them, and the model makes no features without more.
     """
     every_way = itertools.product(*(alternatives(name, names) for name in names))
     of_features = list(feature_makers(maker.model, names)) if "input_ids" in names else []

@@ -182,8 +182,7 @@ class LeafModules:
     """Decides which modules become one ``call_module`` node each.
 
     ``chosen``: module classes, and paths in the module tree such as ``"encoder.layers.0"``, that are leaves
-    besides those of ``torch.nn``; predicates, which decide alone. Raises TypeError if something chosen is
-    none of these.
+    besides those of ``torch.nn``; predicates, which decide alone. Raises TypeError for other values.
     """
 
     def __init__(self, chosen: Iterable[Choice] | Choice | None = None) -> None:

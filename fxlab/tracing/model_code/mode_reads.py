@@ -1,7 +1,6 @@
 """Modules whose mode, training or evaluation, the Python of a model reads while it is recorded.
 
-A read decides nothing where both answers lead to the same, as ``0.0 if not self.training else self.p`` where
-p is 0.
+A read decides nothing where both answers lead to the same, as ``0 if not self.training else p`` for p = 0.
 """
 
 from __future__ import annotations
@@ -133,8 +132,7 @@ class ModeReads:
 
     ``paths``: those of the modules. ``place``: returns ``file:line`` of the model's code that is running.
     ``places``: the line of the first read, by the path of the module. ``modes``: whether each module is in
-    training mode when the run begins. ``gives_numbers``: whether one of these reads gives another number in
-    the other mode.
+    training mode when the run begins. ``gives_numbers``: whether one gives another number in the other mode.
     """
 
     def __init__(self, paths: Mapping[nn.Module, str], place: Callable[[], str]) -> None:

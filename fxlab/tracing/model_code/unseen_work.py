@@ -19,8 +19,7 @@ class OneThread:
     """Knows the thread that is recorded, and notices work on tensors of the run in any other.
 
     Nothing is raised in that thread: the error might be lost there, and the model might wait for ever.
-    ``is_paused``: whether a module or function is running that is one node. It may use as many threads as it
-    likes.
+    ``is_paused``: whether a module or function is running that is one node. It may use threads.
     """
 
     def __init__(self) -> None:

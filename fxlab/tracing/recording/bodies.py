@@ -49,8 +49,7 @@ class RecordedBody:
     ) -> Callable[..., Any]:
         """Return a function that records the calls of the given one, with its results as the graph's.
 
-        ``bind``: called with each input and its placeholder. ``node_of``: tensor or symbolic number -> its
-        node in the graph.
+        ``bind``: called with each input and its placeholder. ``node_of``: tensor or symbolic number -> node.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -72,8 +72,7 @@ class Recording:
     ``impure``: nodes that are kept although nothing uses their results, as are those that raise for some of
     the sizes ``asked`` for. ``latest``: the call that was recorded last. ``outside``: the frame that called
     the model. ``nodes``: the node that gives a tensor; with the path to it, if it is a part of the result.
-    ``symbols``: the node that gives a number; with the dimension, if it is a size. ``sizes``: makes nodes of
-    symbolic numbers.
+    ``symbols``: the node that gives a number; with the dimension, if a size. ``sizes``: makes such nodes.
     """
 
     def __init__(

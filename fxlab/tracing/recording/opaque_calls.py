@@ -53,8 +53,7 @@ class CannotBeWholeError(TraceError):
 class WholeParts:
     """Runs parts of a model on the data that comes along with fake tensors.
 
-    ``reasons``: the parts that stay whole, and why. ``fakes``: the inputs of the run, which data comes along
-    with.
+    ``reasons``: the parts that stay whole, and why. ``fakes``: the inputs of the run, with their data.
     """
 
     def __init__(self, reasons: Mapping[Part, Reason], fakes: FakeInputs) -> None:
@@ -240,8 +239,7 @@ def require_result(result: Any, expected: Any, name: str) -> None:
     """Raise ``AssertionError`` unless a part that stays whole gives the result that the graph expects.
 
     ``expected``: a tuple of sizes for a tensor, lists and dicts for containers of tensors, ``None``; ``...``
-    for a number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items. ``name``: the
-    name of the part.
+    for a number, or a size that may be any; :data:`ANY_LIST` for a list of any length. ``name``: its name.
     """
     if not _is_as_expected(result, expected):
         found = [tuple(tensor.shape) for _, tensor in tensors_inside(result)]
@@ -324,8 +322,7 @@ class MethodOf:
 def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
     """Return a target that calls a method of a module, with its settings as they are now.
 
-    ``copies``: the memo of :func:`copy.deepcopy`, shared with other targets, so that a configuration is
-    copied once.
+    ``copies``: the memo of :func:`copy.deepcopy`, shared with other targets, to copy a configuration once.
     """
     attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
     settings = {key: value for key, value in attributes.items() if _is_setting(value)}

@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.interrupts import InterruptsHeld
 from fxlab.models.running.autocast import UnderAutocast, autocast_state
 from fxlab.models.state.settings import function_modes_hidden

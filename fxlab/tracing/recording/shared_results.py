@@ -1,8 +1,7 @@
 """Results of recorded calls on fake tensors, made once for calls that are alike, as those of equal layers.
 
 Torch asks dozens of questions about symbolic sizes for each call. A result is that of an earlier call if all
-that decides on it is the same, and if that call has only made it: it has written nothing, and has learned
-nothing about sizes.
+that decides on it is the same, and if that call wrote nothing and learned nothing about sizes.
 """
 
 from __future__ import annotations

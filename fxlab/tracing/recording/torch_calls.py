@@ -241,8 +241,7 @@ _OF_TRACING = (
 class Raises:
     """The target of a node that tells whether a call raises the error that it raised when it was recorded.
 
-    ``op``, ``target``: those of the call's node: ``call_function`` or ``call_method``. ``error``: the class
-    of the error.
+    ``op``, ``target``: those of the call's node: ``call_function`` or ``call_method``. ``error``: its class.
 
     Examples
     --------
@@ -276,8 +275,7 @@ class Raises:
 class RaisedErrors:
     """Notices the errors of recorded calls, after which a model that catches them goes on.
 
-    ``hold``: makes the graph check that a call raises again. ``on_fakes``: whether the tensors of the run are
-    fake ones.
+    ``hold``: makes the graph check that a call raises again. ``on_fakes``: whether tensors of it are fake.
     """
 
     def __init__(self, hold: Callable[[Call, str, Exception], None], *, on_fakes: bool) -> None:

@@ -50,8 +50,7 @@ class FakeInputs:
     ``dynamic``: whether every size of every input is a symbol, or a number. ``with_data``: whether data comes
     along with the fake tensors, for a model to decide on. ``stand_ins``: the sizes to record on in place of
     given sizes of one, which torch treats in a special way. ``keeps_ones``: whether torch may decide that a
-    size of one is one. ``follows_heights``: whether the sizes of images and the like are followed, where that
-    is not too costly.
+    size of one is one. ``follows_heights``: whether sizes of images and the like are followed, where cheap.
 
     ``mode``: to be entered for the run. ``values``: name of the argument -> its value, with fake tensors.
     ``has_data``: whether data comes along. ``given``: the sizes of the real inputs. ``recorded``: the sizes
@@ -133,8 +132,7 @@ class FakeInputs:
 
         That is much arithmetic, or some for sizes of which the model takes few others: those that give as
         many patches. To be called for each call that is recorded. Batch sizes stay symbols, and so do
-        lengths: the second dimensions of texts and signals, and sizes that take little part in the
-        arithmetic.
+        lengths: the second dimensions of texts and signals, and sizes that are little computed with.
         """
         self._calls += 1
         self.require_given()

@@ -66,8 +66,7 @@ def is_recurrent_on_fakes(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def recurrent_results(module: Any, input: Any, hx: Any = None) -> Any:
     """Return tensors of the shapes that ``torch.nn`` documents for ``RNN``, ``GRU`` and ``LSTM``.
 
-    ``input``: the sequences, with or without a batch dimension, or packed. ``hx``: the initial state, if not
-    zeros.
+    ``input``: the sequences, with or without a batch dimension, or packed. ``hx``: the initial state.
     """
     packed = input if isinstance(input, PackedSequence) else None
     data: torch.Tensor = input if packed is None else packed.data

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
-from fxlab.base.exchanged import patched_functions
+from fxlab.base.exchanged import cached_property, patched_functions
 from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import call_model, detached, needs_gradients, run
@@ -125,8 +125,7 @@ class EagerReference:
     def difference_with_gradients(self, traced: GraphModule, values: Mapping[str, Any]) -> str | None:
         """Do so on one run where gradients are on, and compare what they reach; ``None`` if that is unknown.
 
-        Floating-point inputs have gradients as well, and nothing is kept for a backward pass, if the model
-        takes that.
+        Floating-point inputs have gradients as well; nothing is kept for a backward pass where possible.
         """
         if self._gradients is False:
             return None

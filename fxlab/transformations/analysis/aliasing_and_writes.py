@@ -12,13 +12,13 @@ import operator
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.graph_modules.bodies import bodies_called

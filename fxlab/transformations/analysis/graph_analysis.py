@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.graph_modules.bodies import bodies_called
 from fxlab.models.graph_modules.parts import is_container

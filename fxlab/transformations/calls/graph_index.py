@@ -1,12 +1,12 @@
 """Finds the calls of a graph in their canonical form by name: patterns and passes begin there."""
 
 from collections import defaultdict
-from functools import cached_property
 from typing import Any
 
 from torch import nn
 from torch.fx import Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.operators import describes, is_of_python
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.models.running.autocast import autocast_set
 from fxlab.operators.node_info import upstream

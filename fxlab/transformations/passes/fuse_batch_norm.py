@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import AnyBatchNorm, AnyConv, AnyConvTranspose
 from fxlab.operators.node_info import dtype_name, known_shape

@@ -5,13 +5,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import pytree
 from fxlab.operators.node_info import attribute_at, dtype_name, known_result

@@ -4,7 +4,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
-from fxlab.base.exchanged import patched_functions
+from fxlab.base.exchanged import cached_property, patched_functions
 from fxlab.operators import is_of_python
 from fxlab.operators.node_info import outputs_of, upstream
 from fxlab.transformations.calls.calls import Calls

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.reasons import Reason, Refusal
 from fxlab.base.torch_private import pytree
 from fxlab.operators import draws_random_numbers

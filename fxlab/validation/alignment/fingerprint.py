@@ -188,7 +188,7 @@ def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 def _measurable(tensor: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of a tensor where they can be widened."""
-    values = real_numbers(tensor.detach())
+    values = real_numbers(tensor.dequantize() if tensor.is_quantized else tensor.detach())
     if values.dtype is torch.bool:
         values = values.to(torch.uint8)
     # Torch computes little with 8-bit floating-point numbers.

@@ -135,9 +135,7 @@ class Divergence(Result):
 
     @property
     def max_abs_diff(self) -> float:
-        """The largest absolute difference of an element of the two nodes' values; infinite if they have not
-        the same elements.
-        """
+        """The largest absolute difference of an element of both values; infinite if shapes differ."""
         return self.judgement.max_abs_diff
 
     def __str__(self) -> str:
@@ -192,12 +190,13 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
     if by_name is False:
         return _where_they_part(aligned(first, second, given), given)
     found = _first_of(first, second, given)
-    if found is not None and by_name is None:  # names of two captures prove nothing
-        by_values = _where_they_part(aligned(first, second, given), given)
-        return found if by_values is not None and by_values.node == found.node else by_values
     if found is None and _takes_derivatives(first) is not _takes_derivatives(second):
         # One node of one graph is many of the other, which have no partners: the outputs do.
         return _of_outputs(verdict(first, second, given))
+    if by_name is None:  # names of two captures prove nothing, and there may be none that both have
+        by_values = _where_they_part(aligned(first, second, given), given)
+        is_same = found is not None and by_values is not None and by_values.node == found.node
+        return found if is_same else by_values
     return found
 
 

@@ -39,8 +39,7 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
 
     ``original``: the model that inputs are made for, if ``inputs`` is left out and there are no variants with
     inputs of their own. ``inputs``: the inputs ``"as given"``.
-    ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
-    which are numbered.
+    ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs, by name or not.
     """
     if isinstance(variants, bool):
         given = inputs_or_examples(inputs, original)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import fx, nn
 
 from fxlab.base.checks import type_error
+from fxlab.base.exchanged import cached_property
 from fxlab.base.first_use import pd
 from fxlab.base.results import Result
 from fxlab.base.words import counted

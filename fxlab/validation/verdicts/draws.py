@@ -223,8 +223,7 @@ def first_difference(ours: Sequence[Draw], theirs: Sequence[Draw]) -> str:
 def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
     """Return the draws of the original, to be given to another model that draws alike.
 
-    Draws that depend on computed probabilities keep the other model's values: given, they would hide that the
-    probabilities differ.
+    Draws that depend on computed probabilities keep the other model's values, which tell.
     """
     return [other if other.is_computed else one for one, other in zip(ours, theirs, strict=True)]
 

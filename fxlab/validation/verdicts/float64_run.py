@@ -137,8 +137,7 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     On a device that has no float64 it gives, and lets make, tensors on the CPU.
 
     ``decisions``: where the decisions of operators are noted, or taken from. ``move``: returns the values to
-    use for each result. Left out, the result itself. ``drawn``: where random numbers are taken from. Left
-    out, they are drawn.
+    use for each result. Left out, the result itself. ``drawn``: random numbers, if any are given.
     """
 
     supports_higher_order_operators = True

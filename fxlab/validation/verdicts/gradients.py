@@ -44,8 +44,7 @@ def gradients_of(
 ) -> Gradients:
     """Return the gradients of inputs and parameters where they have any.
 
-    They are the gradients of the sum of all outputs, each element times a random number, which are the same
-    in each call.
+    They are the gradients of the sum of all outputs, each element times a fixed random number.
 
     ``module``: the graph to run; it is left as it is. ``inputs``: as for :func:`fxlab.verdict`. Every
     floating-point tensor counts as one that a gradient is asked of. ``parameters``: names of parameters, and
@@ -178,8 +177,7 @@ def parameters_apart(original: GraphModule, transformed: GraphModule) -> tuple[s
 def trained_in_one(first: GraphModule, second: GraphModule) -> dict[str, str]:
     """Return the parameters that one module trains, and another holds and does not train.
 
-    Returns a mapping: name in the first module -> name in the second, of the same memory, the same name or
-    the same values.
+    Returns a mapping: name in the first module -> name in the second, by memory, name or values.
     """
     trained = trained_parameters(first)
     elsewhere = shared_parameters(second, first)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.interrupts import RestoringStack
 from fxlab.models.running.arguments import Inputs, placeholder_values
 from fxlab.models.running.running import generators_kept, gradients_for, seed_generators, torch_generators_now
@@ -107,8 +107,7 @@ class OtherTensors(Interpreter):
 class OwnNode(OtherTensors, OwnInterpreter):
     """Runs single nodes as they are, on other tensors in place of those that the module holds.
 
-    ``value``: returns the values to use for a parameter, buffer or constant. ``draws``: where random numbers
-    are noted, or taken from.
+    ``value``: returns the values to use for a parameter, buffer or constant. ``draws``: the random numbers.
     """
 
     def __init__(

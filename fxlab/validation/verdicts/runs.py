@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from fxlab.base.exchanged import PROCESS_LOCK
+from fxlab.base.exchanged import PROCESS_LOCK, cached_property
 from fxlab.models.running.arguments import Inputs, given_arguments, named_arguments
 from fxlab.models.running.call_record import DRAWS_OTHERWISE
 from fxlab.models.running.running import needs_gradients

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.first_use import pd
 from fxlab.base.words import listed
 from fxlab.models.graph_modules.generated_code import is_written_otherwise

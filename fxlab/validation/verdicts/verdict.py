@@ -101,8 +101,7 @@ def verdict(
     Returns
     -------
     Verdict
-        Its ``status`` (a string), ``reason``, ``ratio``, and a ``table`` of all outputs. It is true if the
-        two agree.
+        Its ``status`` (a string), ``reason``, ``ratio``, and a ``table`` of all outputs. True if they agree.
 
     Raises
     ------
@@ -123,8 +122,7 @@ def verdict(
     given to the float64 runs, and to a transformed model that draws in the same way and gets other numbers.
 
     Nodes that have no float64, such as grouped, quantized and 8-bit matrix products, run in their own dtypes
-    in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
-    exact.
+    in its place, on rounded values; the reason names them. Numbers written into the graph are exact.
 
     Elementwise calls on one tensor of bfloat16 or float16 that a pass has changed are computed for every
     finite number as well, before and after: notes say that these are proved, or how many give other bits.
@@ -211,8 +209,7 @@ class Reference:
     def on_every_number(self, found: Verdict, transformed: torch.nn.Module) -> Verdict:
         """Return a verdict that agrees, or another one that all numbers of sixteen bits give.
 
-        Numbers count that lie between those of the tensor in a run on the first inputs: a pass may know that
-        there are no others.
+        Numbers count that lie between those of the tensor in a run on the first inputs: a pass may know it.
         """
         original = self.original
         if not (found.agrees and isinstance(original, GraphModule) and isinstance(transformed, GraphModule)):

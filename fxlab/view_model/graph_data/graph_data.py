@@ -8,12 +8,12 @@ common are written once. The data grow with the number of nodes, not with that o
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from torch import fx
 
+from fxlab.base.exchanged import cached_property
 from fxlab.base.garbage import making_what_stays, without_collecting
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
 from fxlab.drawing.hierarchy.columns import HEADINGS

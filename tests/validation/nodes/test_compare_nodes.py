@@ -306,3 +306,18 @@ def test_frozen_parts_of_torchscript_have_no_mode():
     table = compare_nodes(session.original, session.graph_module, session.inputs)
     assert len(table) > 3
     assert (table["introduced"] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_graphs_without_a_common_node_part_at_their_first():
+    class Coarse(nn.Module):
+        def forward(self, x):
+            return torch.quantize_per_tensor(x, 0.5, 0, torch.qint8)
+
+    class Soft(nn.Module):
+        def forward(self, x):
+            return x.tanh()
+
+    graphs = fx.symbolic_trace(Soft()), fx.symbolic_trace(Coarse())
+    assert first_divergence(*graphs, torch.randn(9)).node == "quantize_per_tensor"
+    assert not fxlab.verdict(*graphs, torch.randn(9))

@@ -235,8 +235,7 @@ class _Bodies:
     def computed(self, *arguments: Any, stacked: tuple[int, torch.Tensor] | None = None) -> list[Any]:
         """Return the operator's result: on real tensors by calling it, else as the last function gives it.
 
-        ``stacked``: the number of results that are carried, after which a row of each other one stands for
-        each row of the tensor.
+        ``stacked``: the number of carried results, after which each other one has a row for each row.
         """
         run = self._run
         with run.unseen():

@@ -230,8 +230,7 @@ def with_uncounted(run: RecordingState, value: Any, path: Path = (), in_mapping:
     A list may have an item for each image of a batch, and so may a tuple in the result of a module; a tuple
     by itself is mostly several results.
 
-    ``value``: the node's result, or a part of it. ``path``: the path of that part. ``in_mapping``: whether it
-    is an item of a mapping.
+    ``value``: the node's result, or its part at ``path``. ``in_mapping``: whether it is an item of a mapping.
     """
     if isinstance(value, Mapping):
         items = {key: with_uncounted(run, item, (*path, key), True) for key, item in value.items()}
