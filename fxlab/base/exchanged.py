@@ -2,8 +2,7 @@
 
 Attributes go through :func:`patched_functions`, and code, for all threads, through :func:`exchanged_code`. In
 the place of a function stands one that asks which thread calls it: two threads may exchange the same
-function, in any order, others never notice, and the function itself is there again as soon as nobody
-exchanges it.
+function, in any order, others never notice, and in the end the function itself is there again.
 """
 
 from __future__ import annotations

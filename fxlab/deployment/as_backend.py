@@ -48,8 +48,7 @@ def as_backend(session: Switched, *, check: bool = True) -> Callable[..., Any]:
     A changed graph is judged against itself as captured, on the arguments of its first call, of the first one
     with other sizes, and again when weights were written (in training once). Where the two differ by more
     than rounding, or a pass raises, the graph runs unchanged, and a ``RuntimeWarning`` names the pass and the
-    graph. Where gradients are wanted, passes that compute new weights are left off, since an optimizer would
-    not train these.
+    graph. Where gradients are wanted, passes that compute new weights are left off, as these would not train.
 
     The measure is the capture. Whether Dynamo has captured what the model computes is not visible to a
     backend; :func:`fxlab.compiler.compile_session` compares the two.
@@ -165,10 +164,14 @@ class _Graph:
 
     def run(self, *values: Any) -> Any:
         """Run it on the values of the placeholders of Dynamo's graph."""
-        with PROCESS_LOCK:  # held while the graph is changed, which may be judged
-            self._make_ready(values)
-            changed = self._changed
-        if changed is None:
+        # Without waiting: the run of another thread that holds it may wait for this call.
+        if is_free := PROCESS_LOCK.acquire(blocking=False):
+            try:
+                self._make_ready(values)
+            finally:
+                PROCESS_LOCK.release()
+        changed = self._changed
+        if changed is None or not (is_free or self._is_made(values)):
             return self._captured(*values)
         try:
             output = changed(*self._lifted.inputs(values))
@@ -184,13 +187,9 @@ class _Graph:
 
     def _make_ready(self, values: tuple[Any, ...]) -> None:
         made_for = self._backend.passes, torch.is_grad_enabled()
-        is_new = (
-            not self._made_for or made_for[0] is not self._made_for[0] or made_for[1] != self._made_for[1]
-        )
-        weights = self._lifted.weights(values)
-        if is_new or (self._changed is not None and self._is_stale(weights)):
-            self._writes = 0 if is_new else self._writes
-            self._weights, self._judged = weights, []
+        if not self._is_made(values):
+            self._writes = 0 if self._is_new() else self._writes
+            self._weights, self._judged = self._lifted.weights(values), []
             try:
                 self._make(values)
             except Exception as error:
@@ -202,6 +201,15 @@ class _Graph:
                 self._judge(values)
                 self._judged.append(sizes)
 
+    def _is_new(self) -> bool:
+        passes, has_gradients = self._made_for or (None, None)
+        return passes is not self._backend.passes or has_gradients != torch.is_grad_enabled()
+
+    def _is_made(self, values: tuple[Any, ...]) -> bool:
+        """Tell whether passes have been applied that are on now, with the weights that there are."""
+        is_stale = self._changed is not None and self._is_stale(self._lifted.weights(values))
+        return not (is_stale or self._is_new())
+
     def _is_stale(self, weights: list[torch.Tensor]) -> bool:
         if any(now is not before for now, before in zip(weights, self._weights, strict=True)):
             return True
@@ -212,8 +220,7 @@ class _Graph:
     def _watch(self, *, makes_tensors: bool, trains: bool) -> None:
         """Note the weights: the result of the passes holds for their present values.
 
-        In training, equal weights and the like part with the first step; passes that compute new ones are
-        off.
+        In training, equal weights and the like part with the first step; passes that make new ones are off.
         """
         if makes_tensors:
             self._watched = self._weights

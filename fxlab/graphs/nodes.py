@@ -71,8 +71,7 @@ def nodes(
     TypeError
         If ``graph`` is no model or session.
     ValueError
-        If there is no such ``op``, or the graph has nothing of the name or path that ``where`` or ``module``
-        is.
+        If there is no such ``op``, or nothing in the graph has the name or path in ``where`` or ``module``.
 
     Examples
     --------

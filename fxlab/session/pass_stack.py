@@ -283,8 +283,7 @@ class PassStack:
     def revert(self: S, *passes: Pass) -> None:
         """Switch transformations off, all if none is named; those above them are applied again.
 
-        One that is off stays. Raises TransformationError if one above it raises on the module without it; the
-        session is as it was then.
+        One that is off stays. Raises TransformationError if one above raises without it; all is as before.
         """
         off = frozenset(map(self._find, passes)) if passes else self._switches.on
         self._go_to(replace(self._switches, on=self._switches.on - off))

@@ -205,8 +205,7 @@ class Session(PassStack):
     ) -> Evaluation:
         """Judge the present model on a data set, as :func:`evaluate` does.
 
-        The inspector shows the result in its tab *Data*, opens the worst batches, and judges other stacks on
-        the same data on request.
+        The inspector shows the result in its tab *Data*, opens the worst batches, and can judge other stacks.
 
         Parameters
         ----------

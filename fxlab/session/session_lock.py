@@ -41,8 +41,13 @@ class SessionLock:
             is_outermost, self._is_running = not self._is_running, True
             try:
                 if is_outermost:
-                    with PROCESS_LOCK:  # another thread's run may have changed the original for a while
+                    # Another thread's run may have changed the original; a page cannot wait for long ones.
+                    has_waited = PROCESS_LOCK.acquire(timeout=1)
+                    try:
                         self._begin()
+                    finally:
+                        if has_waited:
+                            PROCESS_LOCK.release()
                 yield
             finally:
                 self._is_running = not is_outermost

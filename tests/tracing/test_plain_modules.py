@@ -424,7 +424,20 @@ class Swaps(nn.Module):
         return self.one(x)
 
 
-@pytest.mark.parametrize("model_class", [Averages, AddsALayer, Swaps])
+class Decays(nn.Module):
+    """Has another frozen parameter in the place of the last one after each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate = nn.Parameter(torch.rand(3), requires_grad=False)
+
+    def forward(self, x):
+        x = x - self.rate
+        self.rate = nn.Parameter(self.rate.sqrt(), requires_grad=False)
+        return x
+
+
+@pytest.mark.parametrize("model_class", [Averages, AddsALayer, Swaps, Decays])
 def test_a_second_run_is_on_other_data_and_random_numbers(model_class):
     with pytest.warns(TraceWarning, match="a second run the model has changed"):
         symbolic_trace(model_class(), torch.randn(4, 3))

@@ -282,8 +282,7 @@ def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
     """Return a graph with only tensors as inputs and outputs, and without guards that a file cannot hold.
 
     Guards on sizes stay: exporters turn them into limits of dynamic sizes. Others are left out, and are among
-    the ``conditions``. Raises ValueError if the graph writes into its inputs or buffers, returns nothing to
-    compare, or does not run.
+    the ``conditions``. Raises ValueError if the graph writes, returns nothing to compare, or fails.
     """
     written = observed(graph_module, "model", inputs).written
     if written:

@@ -86,7 +86,7 @@ class Twin:
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 
-        The data of tensors, and other hooks, parameters and buffers in the place of former ones are left out.
+        The data of tensors, and other hooks and buffers in the place of former ones are left out.
         """
         found = []
         for value, twin in [*self._copies.values()]:
@@ -103,7 +103,7 @@ class Twin:
                         name
                         for name in {**value, **twin}
                         if (value.get(name) is None) != (twin.get(name) is None)
-                        or (key == "_modules" and not self._is_same(value, twin, name))
+                        or (key != "_buffers" and not self._is_same(value, twin, name))
                     )
                     found += [_joined(self._path(holder), name, False) for name in own]
                 elif key.endswith("_hooks") and value.keys() != twin.keys():

@@ -176,8 +176,7 @@ def benchmark(session: SessionLike, *, rounds: int = 15) -> Times:
     session
         A session with inputs. Its stages are timed as they are, and not changed.
     rounds
-        How often each is timed. A round takes at least 20 ms of the original: short models are called
-        several times.
+        How often each is timed. A round takes at least 20 ms of the original: short ones are called often.
 
     Returns
     -------

@@ -91,8 +91,7 @@ def memory(graph: Model | SessionLike, inputs: Inputs | None = None) -> MemoryUs
     MemoryUse
         Its ``table`` and ``peak``. Kinds are ``parameters``, ``buffers``, ``optimizer state`` and
         ``inputs``; ``activations`` are made in the forward pass and read in the backward pass;
-        ``gradients`` and ``new state`` are results of a step, ``outputs`` those of any other graph; all else
-        is ``temporaries``.
+        ``gradients`` and ``new state`` are results of a step, ``outputs`` of others; else ``temporaries``.
 
     Raises
     ------

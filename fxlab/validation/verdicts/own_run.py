@@ -107,8 +107,7 @@ class OtherTensors(Interpreter):
 class OwnNode(OtherTensors, OwnInterpreter):
     """Runs single nodes as they are, on other tensors in place of those that the module holds.
 
-    ``value``: returns the values to use for a parameter, buffer or constant. ``draws``: where random numbers
-    are noted, or taken from.
+    ``value``: returns the values to use for a parameter, buffer or constant. ``draws``: the random numbers.
     """
 
     def __init__(
