@@ -103,15 +103,8 @@ def test_a_wheel_made_from_the_sdist_is_the_one_made_from_the_clone(releases):
 def test_the_wheel_has_what_is_needed_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     static = {name.removeprefix("fxlab/html_report/static/") for name in names if "/static/" in name}
-    assert static == {
-        "built-from.txt",
-        "inspector.css",
-        "inspector.js",
-        "layout_worker.js",
-        "loader.js",
-        "report.css",
-        "report.js",
-    }
+    pages = {f"{page}.{kind}" for page in ("inspector", "report") for kind in ("css", "js")}
+    assert static == {"built-from.txt", "layout_worker.js", "loader.js"} | pages
     assert "fxlab/py.typed" in names
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"fxlab"}

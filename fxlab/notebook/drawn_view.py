@@ -29,7 +29,6 @@ class DrawnView:
         before = self.stage - 1 if view["compared"] == BELOW else view["compared"]
         self.before: int | None = before if isinstance(before, int) and 0 <= before < self.stage else None
         """The number of the stage that it is compared with."""
-        self._names = graphs.state()["names"]
 
     @property
     def number(self) -> int:

@@ -246,7 +246,8 @@ class Inspector(StackScreen):
     @property
     def svg(self) -> str:
         """The graph as it is shown, in the colours of paper."""
-        return self._drawn.svg
+        with self._session._internals.held():  # which looks once for changes of the original
+            return self._drawn.svg
 
     # Requests of the page.
 

@@ -22,7 +22,7 @@ class FirstLook:
 
     def __init__(self, model: nn.Module, inputs: Inputs | None) -> None:
         self._model, self._trace = model, recorded(model, inputs)
-        self.session = Session(self._trace.graph_module, self._trace.inputs)
+        self.session = Session(self._trace.graph_module)
         self._take()
 
     @property
@@ -45,16 +45,15 @@ class FirstLook:
                 is_changed = self.session._noted is None or bool(self.session._noted.changed())
                 if self._trace.check(in_slices=in_slices, is_changed=is_changed):
                     check_lints(self._trace.graph_module, "model")
+                    self.session._begin_at(self._trace.graph_module)
                     self._take()
                     self.session._turns.is_changed = True
         return self.is_checked
 
     def _take(self) -> None:
-        """Let the session be that of the trace as it is now."""
-        session = self.session
-        session._begin_at(self._trace.graph_module)
-        session._model, session._noted = self._model, ModelNoted(self._model)
-        session._inputs = self._trace.inputs
+        """Let the session be that of the traced model as it is now."""
+        self.session._model, self.session._noted = self._model, ModelNoted(self._model)
+        self.session._inputs = self._trace.inputs
 
 
 def first_look(model: Model, inputs: Inputs | None) -> FirstLook | None:

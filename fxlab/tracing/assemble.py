@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node, map_arg
 
-from fxlab.models.graph_modules.generated_code import protect
-from fxlab.models.graph_modules.graph_module import ensure_picklable
+from fxlab.models.graph_modules.graph_module import code_on_demand, ensure_picklable
 from fxlab.models.graph_modules.parts import Container, free_paths
 from fxlab.tracing.model_code.given_model import attribute_of
 from fxlab.tracing.recording.run import RecordingState
@@ -57,10 +56,11 @@ def assemble(
     for node in readers:
         if (path := paths[str(node.target)]) != node.target:
             node.target = path
-    result.graph = protect(graph)
+    ensure_picklable(result)
+    with code_on_demand(True):
+        result.graph = graph
     if (config := attribute_of(model, "config")) is not None:
         result.config = config
-    ensure_picklable(result)
     return result
 
 

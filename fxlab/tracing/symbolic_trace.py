@@ -20,7 +20,7 @@ from fxlab.base.garbage import only_new_garbage
 from fxlab.base.interrupts import RestoringStack, interrupts_noted
 from fxlab.base.torch_logs import torch_logs_silent
 from fxlab.base.words import listed
-from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER
+from fxlab.models.graph_modules.graph_module import KEYWORD_ORDER, code_on_demand
 from fxlab.models.graph_modules.parts import give_naming, new_naming
 from fxlab.models.hooks import is_compiled
 from fxlab.models.running.arguments import Inputs, given_inputs
@@ -351,7 +351,8 @@ class _Pipeline:
     def _compared_as_it_is(self, module: GraphModule, eager: EagerReference) -> list[Finding]:
         """Compare a graph that is complete with the model on the given inputs, if it is to be compared."""
         module.graph.lint()
-        module.recompile()
+        with code_on_demand(True):
+            module.recompile()
         if self._compares:
             return compare_with_eager.check_given(eager, module)
         why = "the model has no data" if self._check else "check=False"

@@ -4,8 +4,6 @@
 ``fxlab/notebook``, into ``frontend/src/base/wire.ts``. A key that one side alone renames is a type error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 

@@ -26,11 +26,7 @@ class JupyterLab(LocalServer):
     """
 
     def __init__(
-        self,
-        notebooks: Path,
-        state: Path,
-        python_path: tuple[Path, ...] = (),
-        static: tuple[Path, ...] = (),
+        self, notebooks: Path, state: Path, python_path: tuple[Path, ...] = (), static: tuple[Path, ...] = ()
     ) -> None:
         self.notebooks = notebooks
         folders = {

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 import fxlab
 from fxlab.graphs.lineage import is_made_of
 from fxlab.graphs.matching import known_to_agree, match_nodes
-from fxlab.validation.alignment.fingerprint import Fingerprint, Found
+from fxlab.validation.alignment.fingerprint import Fingerprint, Found, fills_its_memory
 
 IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
 SMALL = {
@@ -694,3 +694,9 @@ def test_writes_without_a_counterpart_are_named():
         note == "not compared, without a counterpart: written input x, written state calls of the candidate"
     )
     assert note in str(found)
+
+
+def test_a_tensor_fills_its_memory_if_its_elements_lie_side_by_side():
+    for shape, stride in (((2, 3), (3, 1)), ((2, 3), (1, 2)), ((2, 1), (1, 9))):
+        assert fills_its_memory(shape, stride)
+    assert not fills_its_memory((2, 3), (4, 1))

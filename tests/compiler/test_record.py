@@ -55,11 +55,8 @@ def test_each_graph_that_ran_is_a_session(record):
     assert record.remarks == ()
     first = record.sessions["graph 1, inference"]
     assert first.graphs is record.sessions
-    assert [pass_.name for pass_ in first.passes] == [
-        "AOTAutograd",
-        "joint/remove_noop_ops",
-        "post_grad/plant_mistake",
-    ]
+    names = ["AOTAutograd", "joint/remove_noop_ops", "post_grad/plant_mistake"]
+    assert [pass_.name for pass_ in first.passes] == names
     assert list(first.inputs) == ["x"]
     with torch.no_grad():
         assert torch.equal(first.original(**first.inputs)[0], record.model(X)["y"])
@@ -319,3 +316,12 @@ def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
     assert record.remarks == (
         "graph 2: its inputs are not known: it has not run, or a backend made it of another.",
     )
+
+
+def test_hooks_that_cannot_be_set_are_the_error(monkeypatch):
+    def fails(*_):
+        raise OSError("no hooks")
+
+    monkeypatch.setattr("fxlab.compiler.scripts.record.listening_to_script", fails)
+    with pytest.raises(OSError, match="no hooks"), fxlab.compiler.record_compile():
+        pass

@@ -127,9 +127,7 @@ OPTIMIZERS = {
 def test_a_compiled_optimizer_is_the_eager_one(optimizer):
     torch.manual_seed(0)
     torch._dynamo.reset()
-    given = [
-        torch.nn.Parameter(value) for value in (torch.randn(3, 2), torch.randn(2), torch.randn(3, 3)[:, :2])
-    ]
+    given = [*map(torch.nn.Parameter, (torch.randn(3, 2), torch.randn(2), torch.randn(3, 3)[:, :2]))]
     for parameter in given:
         parameter.grad = torch.randn_like(parameter)
     step = torch.compile(OPTIMIZERS[optimizer](given).step, backend=without_code)
@@ -141,10 +139,9 @@ def test_a_compiled_optimizer_is_the_eager_one(optimizer):
         assert all(session.verdict(pass_.name).agrees for pass_ in session.passes)
         assert divergence(session) is None
         # Of one tensor all stages have one name.
-        held = [{path: id(value) for path, value in stage.named_buffers()} for stage in session.stages]
         held = [
-            known | {path: id(value) for path, value in stage.named_parameters()}
-            for known, stage in zip(held, session.stages, strict=True)
+            {path: id(value) for path, value in (*stage.named_buffers(), *stage.named_parameters())}
+            for stage in session.stages
         ]
         assert all(known[path] == held[0][path] for known in held for path in known)
 

@@ -343,34 +343,6 @@ def test_generation_gives_the_same_tokens(asked):
     assert torch.equal(*tokens)
 
 
-@pytest.mark.weekly
-@pytest.mark.filterwarnings("ignore:.*which an optimizer would not train:RuntimeWarning")
-def test_a_classifier_in_a_loop_with_labels_clipping_and_a_schedule():
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    torch.manual_seed(0)
-    eager = hf.BertForSequenceClassification(hf.BertConfig(**sizes, vocab_size=50)).eval()
-    batch = {"input_ids": IDS % 50, "attention_mask": torch.ones_like(IDS)}
-    session = fxlab.Session(eager, batch)
-    session.apply("merge-linears")
-    fast = compiled(eager, session=session)
-    losses = []
-    for module in (eager, fast):
-        torch.manual_seed(0)
-        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
-        for _ in range(3):
-            module.train()
-            module(**batch, labels=torch.tensor([0, 1])).loss.backward()
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            module.eval()
-            with torch.no_grad():
-                losses.append(module(**batch, labels=torch.tensor([0, 1])).loss.item())
-    assert losses[:3] == pytest.approx(losses[3:], rel=1e-4)
-
-
 def test_a_call_does_not_wait_for_another_thread_whose_run_may_wait_for_it():
     changed = compiled(model(), RemoveIdentities())
     with ThreadPoolExecutor(1) as pool:

@@ -1,6 +1,7 @@
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.hierarchy.hierarchy import Group
-from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_HEIGHT, make_boxes
+from fxlab.drawing.rendering.box import CHIP_SIZE, LINE_SIZE, TITLE_HEIGHT, _words_of, make_boxes
 from fxlab.drawing.rendering.dot import outline, write_dot
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.safe_svg import safe_svg
@@ -344,3 +345,11 @@ def places_of(dot: str) -> dict[str, tuple[float, float, float, float]]:
         for group in groups
         if {"node", "cluster"} & set(group.get("class").split())
     }
+
+
+def test_a_reference_is_as_wide_as_its_title_in_the_size_of_chips():
+    shown = SimpleNamespace(title="attention", classes="node fx-op")
+    for end, words in (("source", "attention"), ("target", "→ attention")):
+        text, width = _words_of(SimpleNamespace(end=end), shown)
+        assert text == words
+        assert width == pytest.approx(text_width(words, CHIP_SIZE, bold=True) + 14, abs=1)

@@ -1,3 +1,4 @@
+from collections import OrderedDict
 from itertools import pairwise
 
 import pytest
@@ -42,12 +43,8 @@ def test_a_flat_graph_of_thousands_shows_few_boxes():
 def test_opening_shows_the_inside_and_closing_takes_it_back(bert):
     closed = View(bert)
     opened = closed.open("encoder.layer.1.attention")
-    assert {g.path for g in opened.clusters} == {
-        "encoder",
-        "encoder.layer.[0-3]",
-        "encoder.layer.1",
-        "encoder.layer.1.attention",
-    }
+    inner = ("encoder.layer.[0-3]", "encoder.layer.1", "encoder.layer.1.attention")
+    assert {g.path for g in opened.clusters} == {"encoder", *inner}
     assert opened.close("encoder") == closed
     assert closed.opened == frozenset()
 
@@ -216,3 +213,14 @@ def test_boxes_that_no_line_places_stand_in_rows_of_four():
     graph.output(graph.call_method("cos", (unread[0],)))
     view = View(build_hierarchy(fx.GraphModule(nn.Module(), graph)))
     assert [(upper.name, lower.name) for upper, lower in view.lonely] == [("input_1", "input_5")]
+
+
+def test_the_main_path_leads_through_the_boxes_with_the_most_nodes():
+    class Branches(nn.Sequential):
+        def forward(self, x):
+            return self.long(x) + self.short(x)
+
+    parts = {"long": nn.Sequential(*(nn.ReLU() for _ in range(4))), "short": nn.Tanh()}
+    hierarchy = build_hierarchy(fx.symbolic_trace(Branches(OrderedDict(parts))))
+    ids = {leaf.name: leaf.id for leaf in hierarchy.leaves} | {"long": hierarchy.groups["long"].id}
+    assert View(hierarchy).main_path == {*pairwise(ids[name] for name in ("x", "long", "add", "output"))}

@@ -42,12 +42,8 @@ def test_a_row_says_what_is_known_of_a_node():
     assert table.index.name == "name"
     assert table.index.tolist() == [node.name for node in session().original.graph.nodes]
     row = table.loc["relu"]
-    assert row[["op", "target", "module", "class"]].tolist() == [
-        "call_function",
-        "torch.relu",
-        "heads.0",
-        "Head",
-    ]
+    found = row[["op", "target", "module", "class"]].tolist()
+    assert found == ["call_function", "torch.relu", "heads.0", "Head"]
     assert (row["shape"], row["dtype"]) == ((2, 3, 5), "float32")
     assert row["source"].splitlines()[0].endswith(" Head.forward: " + LINE)
     assert (row["inputs"], row["users"]) == (["heads_0_query"], ["mul"])

@@ -23,12 +23,8 @@ def test_a_preview_is_sent_and_the_session_is_as_it_was(page: Page, session: Ses
     number, looks = page.number, inspector._shown_view
     assert [message["type"] for message in previews(page, FUSE)] == ["data", "done"]
     assert page.error is None
-    assert became(page) == {
-        "evaluation_mode": "added",
-        "stem_conv": "changed",
-        "stem_norm": "removed",
-        "mean": "rewired",
-    }
+    changes = {"stem_conv": "changed", "stem_norm": "removed", "mean": "rewired"}
+    assert became(page) == {"evaluation_mode": "added", **changes}
     assert inspector._shown_stages["preview"] == {
         "signature": FUSE.signature,
         "name": "Fuse batch norm2d in conv2d",

@@ -68,11 +68,8 @@ def test_a_rewrite_that_is_taken_back_is_offered_where_it_was(page: Page):
 def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
     divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
     before = card(divisions)
-    assert (before["changes"], before["excluded"], before["canExclude"]) == (
-        "3 rewrites: 3 truedivs become 3 muls",
-        0,
-        True,
-    )
+    assert before["changes"] == "3 rewrites: 3 truedivs become 3 muls"
+    assert (before["excluded"], before["canExclude"]) == (0, True)
     limit(divisions, "exclude", "truediv")
     after = card(divisions)
     assert (after["name"], after["on"], after["excluded"]) == (before["name"], True, 1)

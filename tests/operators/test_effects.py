@@ -68,6 +68,7 @@ def test_what_a_call_writes(target, args, kwargs, written):
         (max, (X, 1), True),
         (torch.max, (X,), False),
         (operator.concat, ([X], [X]), True),
+        (torch.sparse_coo_tensor, (X, X), True),
         (F.dropout, (X, 0.5, False), True),
         (torch.distributed.gather if torch.distributed.is_available() else print, (X,), True),
     ],

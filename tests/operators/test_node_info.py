@@ -43,7 +43,6 @@ def node() -> fx.Node:
         ("view", "view"),
         (operator.add, "operator.add"),
         (builtins.getattr, "getattr"),
-        (torch.cat, "torch.cat"),
         (torch._assert, "torch._assert"),
         (torch.linalg.inv, "torch.linalg.inv"),
         (torch.Tensor.add, "torch.Tensor.add"),

@@ -269,12 +269,8 @@ def test_a_preview_is_what_would_be_and_changes_nothing(session, name):
     before, stages, heard = state(session.original), session.stages, []
     session.on_change(heard.append)
     tried = session.preview(name)
-    assert (session.stages, session._internals.can_undo, session._internals.can_redo, heard) == (
-        stages,
-        False,
-        True,
-        [],
-    )
+    can = session._internals.can_undo, session._internals.can_redo
+    assert (session.stages, can, heard) == (stages, (False, True), [])
     assert_same_state(before, state(session.original))
     session.apply(name)
     assert tried.code == session.graph_module.code

@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, compose, from_callable
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    MergeLinears,
+    Session,
+    Transformation,
+    compose,
+    from_callable,
+    from_pattern,
+)
 
 
 class Model(nn.Module):
@@ -105,3 +113,13 @@ def test_what_has_no_code_is_named_when_the_code_runs(transformation: Transforma
     session.apply(transformation)
     with pytest.raises(NotImplementedError, match=r"missing_1: .*make"):
         made_again(session)
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_a_pattern_is_written_by_the_name_of_its_function() -> None:
+    session = Session(fx.symbolic_trace(Model()), passes=[from_pattern(twice, twice, name="shift")])
+    session.apply("shift")
+    assert "from_pattern(twice, " in session.to_python().replace("test_session_code.", "")

@@ -264,10 +264,7 @@ def _without_a_weight_that_the_index_names(folder, shard):
         (lambda folder, shard: shard.write_bytes(b"no weights"), "model-00002-of-.* is broken"),
         (_without_a_weight, "model-00002-of-.* lacks .*weight"),
         (_without_a_weight_that_the_index_names, r"has no \S+weight"),
-        (
-            lambda folder, shard: (folder / INDEX).write_text("[]"),
-            "no index of shards",
-        ),
+        (lambda folder, shard: (folder / INDEX).write_text("[]"), "no index of shards"),
         (
             lambda folder, shard: (folder / INDEX).write_text('{"weight_map": {"a": "../a.safetensors"}}'),
             "not the name of a file beside it",

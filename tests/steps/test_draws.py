@@ -76,7 +76,7 @@ def test_numbers_follow_the_order_of_the_kernel(monkeypatch, follows_memory):
     monkeypatch.setattr(recorded_calls, "_follows_memory", lambda device: follows_memory)
     values = torch.empty(4, 3, 5).permute(2, 0, 1)
     drawn = [
-        draw(values, 0.5, generator=torch.Generator().manual_seed(0))
+        draw(values, 0.5, generator=torch.Generator().manual_seed(5))
         for draw in (recorded_calls.IN_LAYOUT[torch.ops.aten.bernoulli.p], torch.ops.aten.bernoulli.p)
     ]
     assert drawn[0].stride() == values.stride()

@@ -519,11 +519,8 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
 @pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
 def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
     model, x = blocks(1)
-    assert (
-        fxlab.Session(fxlab.trace_step(model, x, loss=squared, optimizer=kind(model.parameters())))
-        .verdict()
-        .same_bits
-    )
+    step = fxlab.trace_step(model, x, loss=squared, optimizer=kind(model.parameters()))
+    assert fxlab.Session(step).verdict().same_bits
     with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
         fxlab.trace_step(model, x, loss=squared, optimizer=stepped(kind, model, x))
 

@@ -395,12 +395,8 @@ def test_a_transformation_takes_another_name_and_stays_what_it_was():
     merge = MergeLinears()
     other = merge.named("merge some")
     assert (merge.name, other.name) == ("merge-linears", "merge some")
-    assert (
-        merge.signature
-        == MergeLinears().signature
-        != other.signature
-        == MergeLinears().named("merge some").signature
-    )
+    assert merge.signature == MergeLinears().signature != other.signature
+    assert other.signature == MergeLinears().named("merge some").signature
 
 
 @pytest.mark.parametrize(

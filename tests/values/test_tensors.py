@@ -1,11 +1,12 @@
 """Bits of tensors."""
 
+import numpy as np
 import pytest
 import torch
 
 from fxlab.values.plain_parts import plain_parts
 from fxlab.values.row_digests import row_digests
-from fxlab.values.tensors import bits_of, same_bits
+from fxlab.values.tensors import bits_of, same_bits, tensors_by_path
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,11 @@ def test_rows_are_equal_if_their_elements_and_dtypes_are():
     matrix = torch.arange(6.0).reshape(2, 3)
     assert row_digests(matrix, 1) == row_digests(matrix.T.contiguous(), 0)
     assert row_digests(matrix)[0] not in row_digests(matrix.double())
+
+
+def test_arrays_of_numbers_count_as_tensors_and_others_do_not():
+    output = {"a": np.ones(2), "b": np.float32(2), "c": np.array(["x"])}
+    assert {path: each.tolist() for path, each in tensors_by_path(output).items()} == {
+        "a": [1.0, 1.0],
+        "b": 2.0,
+    }

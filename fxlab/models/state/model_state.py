@@ -420,7 +420,8 @@ def value_at(model: nn.Module, name: str) -> Any:
 
 def is_generator(value: Any) -> bool:
     """Tell whether a value gives new numbers each time, from a state of its own, as iterators do too."""
-    return _state_of_generator(value) is not None
+    cls: Any = type(value)
+    return _may_generate(cls) and _state_of_generator(value) is not None
 
 
 def is_used_up(value: Any) -> bool:
@@ -441,6 +442,12 @@ def is_used_up(value: Any) -> bool:
         return value.readable()
     except Exception:  # it is closed, or of a class of the model's own
         return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _may_generate(cls: Any) -> bool:
+    kinds: Any = torch.Generator, random.Random, *_ITERATORS
+    return issubclass(cls, kinds) or any(base.__module__.startswith("numpy.random") for base in cls.__mro__)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -167,9 +167,9 @@ class _Walk:
                 self.ahead.extend((path, item, False) for item in _held_by(value))
 
     def _read_by(self, function: FunctionType) -> None:
-        code, path = function.__code__, function.__qualname__
-        named = [name for part in _codes(code) for name in part.co_names]
-        texts = (text for part in _codes(code) for text in part.co_consts if type(text) is str)
+        codes, path = [*_codes(function.__code__)], function.__qualname__
+        named = [name for code in codes for name in code.co_names]
+        texts = (text for code in codes for text in code.co_consts if type(text) is str)
         self.use((*named, *texts))
         around = function.__globals__
         read = ((f"{function.__module__}.{name}", around[name], True) for name in named if name in around)

@@ -131,15 +131,15 @@ def _only_called(text: str) -> frozenset[str]:
     """
     if (tree := _tree_of(text)) is None:
         return frozenset()
-    allowed: set[int] = set()
+    allowed, names = set[int](), list[ast.Name]()
     for node in ast.walk(tree):
+        names += [node] if isinstance(node, ast.Name) and node.id in _TYPES else []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             allowed.add(id(node.func))
             if node.func.id in ("isinstance", "issubclass", "map"):
                 allowed.update(id(part) for argument in node.args for part in ast.walk(argument))
         hint = getattr(node, "annotation", None) or getattr(node, "returns", None)
         allowed.update(map(id, ast.walk(hint)) if hint is not None else ())
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in _TYPES]
     return frozenset(_TYPES if text else ()) - {node.id for node in names if id(node) not in allowed}
 
 

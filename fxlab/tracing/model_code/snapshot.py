@@ -24,7 +24,6 @@ from fxlab.base.exchanged import ABSENT, set_name
 from fxlab.models.state.model_state import is_generator, is_used_up
 from fxlab.tracing.model_code.model_files import PYTHONS, file_of, is_apart, names_in, package_of
 from fxlab.values.containers import (
-    contents,
     contents_by_key,
     fill,
     is_a,
@@ -162,18 +161,20 @@ def holds(value: Any, is_of_run: Callable[[Any], bool]) -> bool:
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleType})
 _APART_CLASSES: tuple[type[Any], ...] = (
-    *(torch.Tensor, nn.Module, ModuleType, logging.Logger),
+    *(nn.Module, type, ModuleType, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
     io.IOBase,  # what is printed stays so; another thread empties the buffers of a notebook's output
     type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
 )
-"""Classes that are not searched, or are searched by a function of their own."""
+"""Classes that are not searched, or are searched in a way of their own."""
 _OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
 """Where methods, tuples, properties, partial functions and the like are, which hold more than attributes."""
 _OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
 """The attributes that the import system writes into a file. The loader of a test leads to all tests."""
 
 Cached = functools._lru_cache_wrapper
+_HOLDERS: tuple[type[Any], ...] = (CellType, dict, list, set, deque)
+_SEARCHED: Any = (torch.Tensor, *_APART_CLASSES, Cached, Environ, FunctionType, *_HOLDERS, weakref.ref, tuple)
 
 
 class Snapshot:
@@ -222,14 +223,14 @@ class Snapshot:
     def _own(self, values: Iterable[Any]) -> None:
         """Add the files among some values, and the classes of a model."""
         for value in values:
-            is_owner = is_a(value, ModuleType) or (is_a(value, type) and not is_apart(file_of(value)))
-            if is_owner and id(value) not in self._known:
+            if id(value) not in self._known:
                 self._known.add(id(value))
-                self.owners.append(value)
+                if is_a(value, ModuleType) or (is_a(value, type) and not is_apart(file_of(value))):
+                    self.owners.append(value)
 
     def is_current(self) -> bool:
         """Tell whether all is still as it was; the caches of functions may have new entries."""
-        if any(value.__dict__ for _, value in self._bare) or any(self._changed()):
+        if any(attributes_in(value) for _, value in self._bare) or any(self._changed()):
             return False
         if not all(memory_in(value) == memory for _, value, memory in self._memory):
             return False
@@ -260,7 +261,7 @@ class Snapshot:
                 put_memory_back(value, memory)
                 found.append(name)
         for name, value in self._bare:
-            if own := value.__dict__:
+            if own := attributes_in(value):
                 found += [
                     f"{name}.{key}" for key in put_contents_back(own, dict(own), {}, is_of_run, is_named)
                 ]
@@ -276,44 +277,40 @@ class Snapshot:
         most = len(seen) + MOST_SEARCHED
         while ahead and len(seen) < most:
             name, value = ahead.popleft()
-            kind = type(value)
+            kind: Any = type(value)
             if kind in _PLAIN or id(value) in seen:
                 continue
-            if issubclass(kind, type):
-                self._own((value,))
-                continue
-            if issubclass(kind, _APART_CLASSES):
-                self.tensors += [value] if issubclass(kind, torch.Tensor | nn.Module) else []
-                if issubclass(kind, torch.Tensor):
-                    seen.add(id(value))
-                    if own := attributes_in(value):
-                        self._hold(f"{name}.", own, ahead)
-                    elif own is not None:
-                        self._bare.append((name, value))
+            base, has_slots = _searched_as(kind)
+            self.tensors += [value] if base in (torch.Tensor, nn.Module) else []
+            if base in _APART_CLASSES:
+                self._own((value,) if base is type else ())
                 continue
             seen.add(id(value))
             self._own((kind,))
-            if (memory := memory_in(value)) is not None:
+            if base is object and (memory := memory_in(value)) is not None:
                 self._memory.append((name, value, memory))
                 continue
-            if issubclass(kind, Cached):
+            if base is Cached:
                 self._cached.append((name, value, value.cache_info().misses))
                 value = value.__wrapped__
-            if issubclass(kind, Environ):
+                base = FunctionType if is_a(value, FunctionType) else tuple
+            if base is Environ:
                 self._hold(f"{name}.", value, ahead)
                 continue
             own = attributes_in(value)
-            has_slots = "__slots__" in vars(kind) and package_of(file_of(kind)) not in PYTHONS
-            if is_a(value, FunctionType):
+            is_bare = base is not torch.Tensor and not (own or has_slots)
+            if base is FunctionType:
                 ahead.extend(_around(name, value))
-            elif issubclass(kind, CellType) or contents(value) is not None:
+            elif base in _HOLDERS:
                 self._hold(name, value, ahead)
-            elif is_a(value, weakref.ref):
+            elif base is weakref.ref:
                 ahead.append((name, value()))
-            elif is_a(value, tuple) or not (own or has_slots) or file_of(kind) in _OF_PYTHON_ITSELF:
+            elif base is tuple or is_bare or file_of(kind) in _OF_PYTHON_ITSELF:
                 ahead.extend((name, item) for item in gc.get_referents(value))
-            if own is not None:
+            if own:
                 self._hold(f"{name}.", own, ahead)
+            elif own is not None:
+                self._bare.append((name, value))
             if has_slots:
                 self._hold(f"{name}.", Slots(value), ahead)
 
@@ -332,6 +329,13 @@ class Snapshot:
             for key, item in before.items()
             if type(item) not in _PLAIN
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _searched_as(kind: type) -> tuple[type, bool]:
+    """Return the class by which objects of a class are searched, and whether they have slots to search."""
+    has_slots = "__slots__" in vars(kind) and package_of(file_of(kind)) not in PYTHONS
+    return next((base for base in _SEARCHED if issubclass(kind, base)), object), has_slots
 
 
 def _goes_on(value: Any) -> bool:

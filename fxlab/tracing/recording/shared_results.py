@@ -25,14 +25,14 @@ _CONSTANTS = frozenset(
 class SharedResults:
     """The results of calls of one run. ``mode``: makes its fake tensors. ``sizes``: knows their symbols.
 
-    ``known``: a copy of each, whether it has a gradient, and the number of the tensor that it is a view of,
-    among those of its call. ``tell``: functions that have given something else than a tensor.
+    ``known``: for each, the number of the tensor of its call that it is or views, whether it has a gradient,
+    and copies by the viewed memory. ``tell``: functions that have given something else than a tensor.
     """
 
     def __init__(self, mode: FakeMode, sizes: ModelSizes) -> None:
         self.mode, self._sizes, self._version = mode, sizes, -1
         self._can_share = can_remember(sizes) and mode.shares_storages and not mode.propagate_real_tensors
-        self.known: dict[Any, tuple[FakeTensor, bool, int | None]] = {}
+        self.known: dict[Any, tuple[int | None, bool, dict[Any, FakeTensor]]] = {}
         self.tell: set[Any] = set()
 
     def find(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> SharedCall | None:
@@ -62,6 +62,7 @@ class SharedCall:
         if torch._C._is_any_autocast_enabled():
             raise NotImplementedError
         settings = torch.is_grad_enabled(), torch.get_default_dtype(), attention_backends()
+        self._arguments = arguments
         self._key = func, settings, self._told(arguments)
         self._before = shared.progress()
         self.result = self._again(*shared.known[self._key]) if self._key in shared.known else None
@@ -86,14 +87,16 @@ class SharedCall:
         known = [identity(getattr(size, "node", size)) for size in sizes]
         return value.dtype, value.fake_device, value.requires_grad, *known
 
-    def _again(self, known: FakeTensor, has_gradient: bool, viewed: int | None) -> torch.Tensor | None:
+    def _again(self, place: int | None, has_gradient: bool, copies: dict[Any, Any]) -> torch.Tensor | None:
         """Return a result anew; ``None`` for a view of a tensor in other memory."""
-        mode = self._shared.mode
+        mode, of = self._shared.mode, None if place is None else self._tensors[place]
+        if of is not None and not copies:
+            return of
+        if (known := copies.get(of if of is None else storage_of(of))) is None:
+            return None
         result = mode.of(known, known.fake_device)
-        if viewed is not None:
-            of = self._tensors[viewed]
-            is_there = storage_of(of) == storage_of(result)
-            return mode.given_by(torch.ops.aten.alias.default, of, result) if is_there else None
+        if of is not None:
+            return mode.given_by(torch.ops.aten.alias.default, of, result)
         mode.has_shared = True
         return computed_from(result, *self._tensors) if has_gradient else result
 
@@ -106,19 +109,26 @@ class SharedCall:
             is_made_only = self._versions == [*map(version_of, self._tensors)]
             if not is_made_only or self._before != self._shared.progress() or not _is_usual(result):
                 return
-            storages = [*map(storage_of, self._tensors), storage_of(result)]
+            tensors, self._tensors = self._tensors, []
+            if len(tensors) == 1 and tensors[0] is result:
+                if self._told(self._arguments) == self._key[2]:  # and it has set nothing, either
+                    self._shared.known[self._key] = 0, False, {}
+                return
+            storages = [*map(storage_of, tensors), storage_of(result)]
             viewed = storages.index(storages[-1])
-            within = self._tensors[viewed : viewed + 1]
-            follows = torch.is_grad_enabled() and any(t.requires_grad for t in within or self._tensors)
+            place, within = viewed if viewed < len(tensors) else None, tensors[viewed : viewed + 1]
+            follows = torch.is_grad_enabled() and any(t.requires_grad for t in within or tensors)
             is_kept = not result._is_view() and (not result.requires_grad or (follows and not result.is_leaf))
             for of in within:
                 base = of._base if of._is_view() else of
                 is_kept = result._is_view() and result._base is base and result.dtype == of.dtype
                 is_kept = is_kept and result.requires_grad == follows
             # A size that data decides is that of one tensor: torch knows it if the same call is made again.
-            if is_kept and _symbols(result) <= set[Any]().union(*map(_symbols, self._tensors)):
-                copy = self._shared.mode.of(result, result.fake_device)
-                self._shared.known[self._key] = copy, result.requires_grad, viewed if within else None
+            if is_kept and _symbols(result) <= set[Any]().union(*map(_symbols, tensors)):
+                known = self._shared.known.get(self._key, (place, result.requires_grad, {}))
+                copies = known[2] if known[:2] == (place, result.requires_grad) else {}
+                copies[storages[-1] if within else None] = self._shared.mode.of(result, result.fake_device)
+                self._shared.known[self._key] = place, result.requires_grad, copies
 
 
 def _symbols(tensor: Any) -> set[Any]:

@@ -10,11 +10,11 @@ from fxlab.transformations.analysis.aliasing_and_writes import keeps_state, writ
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
 
-DROPOUT_MODULES: tuple[type[nn.Module], ...] = tuple(
-    module
-    for module in vars(nn).values()
-    if isinstance(module, type) and (function := function_of(module)) is not None and function.is_dropout
-)
+
+def dropout_class(module: nn.Module | None) -> type[nn.Module] | None:
+    """Return the dropout of ``torch.nn`` that a module is, or that its class is derived from."""
+    functions = ((cls, function_of(cls)) for cls in type(module).__mro__)
+    return next((cls for cls, function in functions if function is not None and function.is_dropout), None)
 
 
 def is_dropout_call(node: Node) -> bool:

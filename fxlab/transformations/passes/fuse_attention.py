@@ -16,7 +16,7 @@ from fxlab.operators.node_info import dtype_name, known_shape
 from fxlab.transformations.analysis import aliasing_and_writes
 from fxlab.transformations.analysis.dtypes_and_sizes import is_cast, is_same_size, known_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.purity import DROPOUT_MODULES
+from fxlab.transformations.analysis.purity import dropout_class
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.calls.graph_index import GraphIndex
@@ -162,7 +162,7 @@ class FuseAttention(MatchingPass[Attention]):
 
     def behaves_by_mode(self, candidate: Attention, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the calls of dropout modules."""
-        return tuple(node for node in candidate.inner if isinstance(facts.module(node), DROPOUT_MODULES))
+        return tuple(node for node in candidate.inner if dropout_class(facts.module(node)))
 
     def describe(self, candidate: Attention) -> str:
         """Name the product that becomes the attention."""

@@ -15,11 +15,10 @@ from fxlab.operators.node_info import known_shape, only_input
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.analysis.purity import DROPOUT_MODULES, is_dropout_call, why_drops
+from fxlab.transformations.analysis.purity import dropout_class, is_dropout_call, why_drops
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
-_MODULES: tuple[type[nn.Module], ...] = (nn.Identity, *DROPOUT_MODULES)
 _DIMENSIONS = {"dropout1d": 3, "dropout3d": 5}
 """The dropouts that return a view of a single sample, and how many dimensions a batch has."""
 _ATEN = torch.ops.aten
@@ -54,7 +53,7 @@ class RemoveIdentities(RewritePass[Node]):
         """Yield the calls of identities and dropouts."""
         for node in facts.graph_module.graph.nodes:
             module = facts.module(node)
-            if isinstance(module, _MODULES) or is_dropout_call(node) or _is_copy(node):
+            if _identity_class(module) or is_dropout_call(node) or _is_copy(node):
                 yield node
 
     def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
@@ -64,7 +63,7 @@ class RemoveIdentities(RewritePass[Node]):
 
     def behaves_by_mode(self, candidate: Node, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of a dropout module."""
-        return (candidate,) if isinstance(facts.module(candidate), DROPOUT_MODULES) else ()
+        return (candidate,) if dropout_class(facts.module(candidate)) else ()
 
     def describe(self, candidate: Node) -> str:
         """Name the value that is read instead."""
@@ -140,9 +139,12 @@ def _value(node: Node) -> Node | None:
     return value if isinstance(value, Node) else None
 
 
+def _identity_class(module: nn.Module | None) -> type[nn.Module] | None:
+    return nn.Identity if isinstance(module, nn.Identity) else dropout_class(module)
+
+
 def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal | None:
-    expected = next(cls for cls in _MODULES if isinstance(module, cls))
-    if reason := why_not_plain(module, expected) or why_hooked(facts, module):
+    if reason := why_not_plain(module, _identity_class(module) or nn.Identity) or why_hooked(facts, module):
         return reason
     if module.training and not isinstance(module, nn.Identity):
         return Reason.TRAINING_MODE(module="it")

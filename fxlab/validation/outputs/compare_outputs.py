@@ -157,7 +157,7 @@ def compare_outputs(
         configuration and signature of ``reference`` (see :func:`fxlab.example_inputs`).
     atol, rtol
         Floating-point elements mismatch where ``|transformed - original| > atol + rtol * |original|``, as
-        in :func:`torch.allclose`: if left out, where they are not equal. Integers have to be equal.
+        in :func:`torch.allclose`: if left out, where they are not equal. Others have to be equal.
 
     Returns
     -------

@@ -223,7 +223,7 @@ def first_difference(ours: Sequence[Draw], theirs: Sequence[Draw]) -> str:
 def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
     """Return the draws of the original, to be given to another model that draws alike.
 
-    Draws that depend on computed probabilities keep the other model's values, which tell.
+    Draws by computed probabilities are left to it: values that are given would hide other probabilities.
     """
     return [other if other.is_computed else one for one, other in zip(ours, theirs, strict=True)]
 

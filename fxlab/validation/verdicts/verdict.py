@@ -209,7 +209,7 @@ class Reference:
     def on_every_number(self, found: Verdict, transformed: torch.nn.Module) -> Verdict:
         """Return a verdict that agrees, or another one that all numbers of sixteen bits give.
 
-        Numbers count that lie between those of the tensor in a run on the first inputs: a pass may know it.
+        Numbers count that the tensor had in a run on the first inputs, and all between: a pass may know that.
         """
         original = self.original
         if not (found.agrees and isinstance(original, GraphModule) and isinstance(transformed, GraphModule)):

@@ -34,13 +34,11 @@ CHANGES = {
     "dtype": lambda layer: setattr(layer, "dtype", torch.float64),
     "list in a tuple": lambda layer: layer.sizes[1].append(3),
     "dict in a dict": lambda layer: layer.scaling["other"].update(rate=3),
-    "list in a list": lambda layer: layer.steps[1].clear(),
     "another number of another type": lambda layer: layer.steps.__setitem__(0, 1.0),
     "object": lambda layer: setattr(layer, "settings", Settings()),
     "field of an object": lambda layer: setattr(layer.settings, "scale", 2.0),
     "field of a namespace": lambda layer: setattr(layer.space, "scale", 2.0),
     "forward": lambda layer: setattr(layer, "forward", torch.tanh),
-    "new attribute": lambda layer: setattr(layer, "more", "text"),
     "missing attribute": lambda layer: delattr(layer, "mode"),
     "hook": lambda layer: layer.linear.register_forward_hook(lambda *_: None),
 }

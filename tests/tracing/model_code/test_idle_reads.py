@@ -101,10 +101,7 @@ CONDITIONS = st.recursive(
     one=VALUES,
     other=VALUES,
     line=st.sampled_from(
-        [
-            "x[0] = dict(p={one} if {condition} else {other})",
-            "if {condition}: x[0] = {one}",
-        ]
+        ["x[0] = dict(p={one} if {condition} else {other})", "if {condition}: x[0] = {one}"]
     ),
 )
 def test_what_is_idle_gives_the_same_for_both_values(condition, one, other, line):

@@ -156,12 +156,8 @@ def test_what_stays_whole_is_in_the_report_with_its_line():
 def test_modules_that_take_numbers_out_of_tensors_are_one_node_each():
     model = Packed()
     traced = traced_quietly(model, torch.randn(7, 4), torch.tensor([3, 4]))
-    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == [
-        "embed",
-        "blocks.0",
-        "blocks.1",
-        "head",
-    ]
+    called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    assert called == ["embed", "blocks.0", "blocks.1", "head"]
     assert traced.get_submodule("blocks.0") is model.blocks[0]
     for lengths in ([3, 4], [4, 3], [1, 2, 4], [9], [2, 2, 2, 2]):
         x = torch.randn(sum(lengths), 4)

@@ -15,6 +15,13 @@ def attention(layer, x):
     return x + F.scaled_dot_product_attention(q, k, q * 2).transpose(1, 2).reshape(x.shape)
 
 
+def keys_and_values(layer, x):
+    keys, values = layer.linear(x), layer.linear(x).to(x.dtype) * layer.scale
+    repeated = (y[:, :, None].expand(-1, -1, 2, -1).flatten(1, 2) for y in (keys, values))
+    leaf = (x * 2).detach().requires_grad_()
+    return F.scaled_dot_product_attention(x, *repeated) + leaf.contiguous().mul(1 + leaf.requires_grad)
+
+
 def halves_turned(layer, x):
     first, second = x.chunk(2, -1)
     return torch.cat((-second, first), dim=-1) * x[:, -1:].expand_as(x).to(torch.float64).to(x.dtype)
@@ -65,7 +72,7 @@ def complex_views(layer, x):
 
 
 LAYERS = [
-    *(attention, halves_turned, writes_into_views, changes_its_shape, without_gradient),
+    *(attention, keys_and_values, halves_turned, writes_into_views, changes_its_shape, without_gradient),
     *(numbers_of_all_types, sizes_of_data, sizes_asked_twice, windows, complex_views),
 ]
 
@@ -105,9 +112,16 @@ def test_a_trace_is_the_same_without_sharing(function, monkeypatch):
 def test_layers_that_are_alike_ask_torch_once(monkeypatch):
     known = []
     again = shared_results.SharedCall._again
-    monkeypatch.setattr(
-        shared_results.SharedCall, "_again", lambda *of: known.append(of[0]._func) or again(*of)
-    )
-    symbolic_trace(nn.Sequential(*(Layer(attention) for _ in range(5))), torch.randn(2, 6, 8), check=False)
+
+    def noted(call, *of):
+        result = again(call, *of)
+        known.extend([call._func] * (result is not None))
+        return result
+
+    monkeypatch.setattr(shared_results.SharedCall, "_again", noted)
+    layers = (Layer(function) for _ in range(5) for function in (attention, keys_and_values))
+    symbolic_trace(nn.Sequential(*layers), torch.randn(2, 6, 8), check=False)
     assert known.count(torch.Tensor.transpose) >= 3 * 3
-    assert known.count(F.linear) >= 3 * 2
+    assert known.count(F.linear) >= 3 * 4
+    assert known.count(torch.Tensor.expand) >= 3 * 2
+    assert known.count(torch.Tensor.to) >= 3

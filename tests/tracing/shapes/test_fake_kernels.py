@@ -5,9 +5,11 @@ import torch
 import transformers
 from agreement import assert_agree
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from fxlab import TraceError, example_inputs, symbolic_trace
+from fxlab.tracing.shapes.fake_kernels import fake_result
 
 SIZES = {
     "vocab_size": 100,
@@ -144,7 +146,12 @@ def test_a_mixture_of_experts_follows_its_inputs():
     assert_agree(traced, model, example_inputs(model, batch_size=3, sequence_length=7))
 
 
-POOLS = nn.MaxPool1d(3), nn.MaxPool1d(4, 2, 1), nn.MaxPool1d(2, 1, 0, 3), nn.AdaptiveMaxPool2d((2, None))
+class Adaptive(nn.Module):
+    def forward(self, x):
+        return F.adaptive_max_pool2d(x[:, None], (2, None))
+
+
+POOLS = nn.MaxPool1d(3), nn.MaxPool1d(4, 2, 1), nn.MaxPool1d(2, 1, 0, 3), Adaptive()
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)
@@ -156,3 +163,12 @@ def test_pooling_follows_the_length(pool):
     assert not report.of_kind("fixed size")
     for length in (7, 12, 25):
         assert_agree(traced, model, (torch.randn(4, 3, length),))
+
+
+def test_attention_is_one_step_for_plain_tensors_that_fit():
+    with FakeTensorMode():
+        query, key, value = (torch.empty(2, 3, length, 8) for length in (4, 5, 5))
+        made = fake_result(F.scaled_dot_product_attention, (query, key, value), {})
+        assert made is not None
+        assert made.shape == query.shape
+        assert fake_result(F.scaled_dot_product_attention, (query, key, value[:, :, 1:]), {}) is None

@@ -110,3 +110,11 @@ def test_why_a_module_is_impure(module, code):
     gm, node = calling(module, torch.ones(2, 2))
     found = why_impure(node, GraphFacts(gm))
     assert (found.code if found else None) == code
+
+
+def test_a_module_that_a_node_hands_on_is_called_once_more():
+    model = nn.Sequential(nn.ReLU())
+    graph = Graph()
+    x = graph.call_module("0", (graph.placeholder("x"),))
+    graph.output(graph.call_function(torch.utils.checkpoint.checkpoint, (graph.get_attr("0"), x)))
+    assert GraphFacts(GraphModule(model, graph)).calls == {"0": 2}

@@ -72,27 +72,6 @@ def test_a_module_without_a_backward_pass_is_left_alone():
     assert explained["reason"].str.contains("could be computed again").all()
 
 
-@pytest.mark.weekly
-def test_a_loop_with_checkpoints_trains_the_same():
-    model, x = blocks(2)
-    other = copy.deepcopy(model)
-    optimizer, other_optimizer = (torch.optim.AdamW(m.parameters()) for m in (model, other))
-    session = fxlab.Session(
-        step_of(model, x, optimizer=optimizer), passes=[ActivationCheckpointing("blocks.*")]
-    )
-    session.apply("activation-checkpointing")
-    train = fxlab.steps.as_step(session)
-    torch.manual_seed(3)
-    for _ in range(3):
-        train(x)
-    torch.manual_seed(3)
-    for _ in range(3):
-        other_optimizer.zero_grad()
-        squared(other(x)).backward()
-        other_optimizer.step()
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
-
-
 def test_modules_are_paths_or_patterns():
     with pytest.raises(TypeError, match="expected a path or pattern"):
         ActivationCheckpointing(["blocks"])

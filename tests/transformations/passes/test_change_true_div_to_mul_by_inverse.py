@@ -176,3 +176,10 @@ def test_powers_of_two_are_exact_whatever_becomes_of_them(function):
 def test_what_is_rounded_beyond_a_matrix_product_is_of_no_concern():
     model = Divide(lambda x: ((x / 7) @ x).long())
     check(ChangeTrueDivToMulByInverse(), model, torch.eye(3), marked=1)
+
+
+def test_a_division_by_its_special_name_becomes_a_multiplication_by_its():
+    graph = fx.Graph()
+    graph.output(graph.call_method("__truediv__", (graph.placeholder("x"), 8.0)))
+    gm = ChangeTrueDivToMulByInverse()(fx.GraphModule(nn.Module(), graph))
+    assert [node.target for node in gm.graph.find_nodes(op="call_method", target="__mul__")] == ["__mul__"]

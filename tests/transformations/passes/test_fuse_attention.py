@@ -306,9 +306,7 @@ def test_keys_that_are_not_transposed_in_the_graph_are():
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize(
-    "name", ["bert", "gpt2", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("llama", "vit"))]
-)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
 def test_models_of_transformers(name):
     import transformers as t
 

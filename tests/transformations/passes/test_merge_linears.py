@@ -299,3 +299,15 @@ def test_the_name_of_many_linears_stays_short(count, name):
 
     (node,) = MergeLinears().get_transformed_nodes(MergeLinears()(traced(Many())))
     assert node.target == name
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")
+def test_a_view_of_the_same_shape_reads_the_same_input():
+    class Viewed(Attention):
+        def forward(self, x):
+            return self.query(x), self.key(x.view(2, 6)), self.value(x)
+
+    model, x = Viewed().eval(), torch.randn(2, 6)
+    gm = torch.export.export(model, (x,)).run_decompositions().module()
+    check(MergeLinears(), model, x, marked=1, gm=gm)
+    assert len(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)) == 1

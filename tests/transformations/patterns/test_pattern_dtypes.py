@@ -83,3 +83,8 @@ def test_the_norm_of_a_model_in_its_own_words_is_replaced_everywhere():
     session = fxlab.Session(model, passes=[fuse])
     session.apply("fuse")
     assert len(session.changes("fuse").table) == 3
+
+
+def test_dimensions_of_a_pattern_may_be_counted_from_the_end():
+    traced = fxlab.symbolic_trace(Of(lambda x: x.permute(0, 2, 1).relu()), (torch.randn(2, 3, 4),))
+    assert len(fxlab.rewriting.find_matches(traced, lambda x: x.permute(0, -1, 1).relu())) == 1

@@ -7,7 +7,7 @@ from zoo import tiny
 
 import fxlab
 from fxlab import example_inputs
-from fxlab.validation.outputs.input_variants import input_variants, vocabulary_of
+from fxlab.validation.outputs.input_variants import input_variants, sizes_in_graph, vocabulary_of
 from fxlab.values.tensors import same_bits
 
 
@@ -165,3 +165,10 @@ def test_where_no_other_input_can_be_compared_the_answer_is_no_success():
     refused = fxlab.verdict(Flat(), Flat(), torch.ones(4), variants=[torch.ones(5)])
     assert not refused.agrees
     assert "none could be compared" in refused.reason
+
+
+def test_the_sizes_of_a_graph_are_known_by_its_inputs():
+    x = torch.randn(2, 3)
+    known = sizes_in_graph(fxlab.symbolic_trace(nn.Sequential(nn.Linear(3, 3)), x), (x,))
+    (sizes,) = known.values()
+    assert [str(sizes[0]).isidentifier(), sizes[1]] == [True, 3]

@@ -49,12 +49,8 @@ def test_what_a_model_casts_is_not_rounded():
 
 def test_integers_booleans_and_complex_numbers_keep_their_kind():
     graph = graph_of(lambda _, x: (x.long(), x > 1, torch.complex(x, x), x.int() + 1))
-    assert [tensor.dtype for tensor in run_in_float64(graph, torch.ones(3)).output] == [
-        torch.int64,
-        torch.bool,
-        torch.complex128,
-        torch.int32,
-    ]
+    dtypes = [tensor.dtype for tensor in run_in_float64(graph, torch.ones(3)).output]
+    assert dtypes == [torch.int64, torch.bool, torch.complex128, torch.int32]
 
 
 def test_inputs_are_given_as_to_the_module():

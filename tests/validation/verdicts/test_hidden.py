@@ -15,6 +15,7 @@ from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, verdict
 from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.validation import Status
 from fxlab.validation.verdicts.float64_run import run_in_float64
+from fxlab.validation.verdicts.judgement import Errors
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -168,3 +169,8 @@ def test_the_first_node_that_is_different_is_where_the_models_diverge():
     different = table[table["status"] == Status.DIFFERENT]
     assert (different.index[0], different["reason"].iloc[0]) == (found.node, found.judgement.reason)
     assert different["hidden"].isna().all()
+
+
+def test_without_a_float64_run_as_much_could_hide_as_counts_as_rounding():
+    errors = Errors(1e-7, 2e-7, 0.0, 0.0, 0.0, last_rounding=3e-7, float64=0.0, lacks_float64=True)
+    assert errors.hidden == pytest.approx(2e-7 + 4 * 3e-7)

@@ -14,8 +14,9 @@ from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
-from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.rendering.box import TITLE_SIZE, make_boxes
 from fxlab.drawing.rendering.dot import outline
+from fxlab.drawing.rendering.theme import text_width
 from fxlab.graphs.provenance import Provenance
 from fxlab.models.graph_modules.copies import share_tensors_copy
 from fxlab.overlays import from_table
@@ -55,6 +56,9 @@ def test_all_of_a_graph_arrives(session: Session) -> None:
         if "transformations" in node.meta
     }
     assert {name: set(found) for name, found in page.marked(number).items()} == marks
+    for _, look in page.leaves(number):
+        title, width, _ = look["title"]
+        assert width == text_width(title, TITLE_SIZE, bold="fx-bookkeeping" not in look["classes"])
     first = {name: leaf[0] for leaf, _ in page.leaves(number) for name in leaf}
     assert page.edges(number) == {
         (first[other.name], first[node.name])
