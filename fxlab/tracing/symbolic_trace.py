@@ -324,10 +324,11 @@ class _Pipeline:
         The given inputs come last, as the graph is to be compared with all its guards.
         """
         run, module = recorded.run, recorded.module
+        at_sizes = eager.with_short_products(module) if run.rung.name == DYNAMIC else eager
 
         def guarded() -> list[Finding]:
             self._slices.may_pause = False
-            found = guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
+            found = guard_sizes(run.conditions, module, run.fakes, at_sizes if self._check else None)
             reads = run.mode_reads
             return found + (require_modes(module, self._model, reads) if reads.gives_numbers else [])
 
@@ -337,7 +338,7 @@ class _Pipeline:
         computes = run.fakes.has_data or run.real is not None
         try:
             others = compare_with_eager.check_others(
-                eager, module, run.fakes, recorded.outcomes, on_other_data=computes
+                at_sizes, module, run.fakes, recorded.outcomes, on_other_data=computes
             )
             guards = guarded()
         except TraceError:

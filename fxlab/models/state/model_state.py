@@ -184,7 +184,7 @@ class ModelState:
         """
         found = {}
         for name, tensor in self._names.items():
-            saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
+            now = value_at(self._model, name) if (saved := self._saved.get(id(tensor))) else None
             if not isinstance(now, torch.Tensor) or saved is None or saved.is_now(now):
                 continue
             is_alike = (now.shape, now.dtype) == (tensor.shape, tensor.dtype)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fxlab.tracing.report import Obstacle
-from fxlab.tracing.shapes.fake_mode import are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.fake_mode import are_equal, are_plain, made
 from fxlab.tracing.shapes.fake_modules import pack_padded, pad_packed
 from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.torch_private import FakeTensor
@@ -129,34 +129,6 @@ def _linear(
     ):
         return None
     return made((*input.shape[:-1], outputs), *given)
-
-
-def _scaled_dot_product_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor | None:
-    given = (query, key, value)
-    if not are_plain(*given) or not query.dim() == key.dim() == value.dim() == 4:
-        return None
-    heads = (key.shape[:2], value.shape[:2])
-    if enable_gqa or dropout_p or not all(are_equal(query.shape[:2], shape) for shape in heads):
-        return None
-    if not are_equal(query.shape[3:], key.shape[3:]) or not are_equal(key.shape[2:3], value.shape[2:3]):
-        return None
-    if attn_mask is not None:
-        scores = (*query.shape[:3], key.shape[2])
-        if is_causal or attn_mask.dtype not in (torch.bool, query.dtype):
-            return None
-        if not spreads_over(attn_mask.shape, scores):
-            return None
-    mask = () if attn_mask is None else (attn_mask,)
-    return made((*query.shape[:3], value.shape[3]), *given, *mask)
 
 
 def _conv(
@@ -305,7 +277,6 @@ _MAKERS: dict[Any, Callable[..., Any]] = {
     torch.conv1d: _conv,
     torch.conv2d: _conv,
     torch.conv3d: _conv,
-    nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
     torch._pack_padded_sequence: pack_padded,
     torch._pad_packed_sequence: pad_packed,
     torch.linspace: _linspace,

@@ -190,15 +190,3 @@ def are_plain(*tensors: Any) -> bool:
 def are_equal(sizes: Any, others: Any) -> bool:
     """Tell whether sizes are known to be equal, without a guard that makes them so."""
     return [*map(expression_of, sizes)] == [*map(expression_of, others)]
-
-
-def spreads_over(shape: Any, larger: Any) -> bool:
-    """Tell whether a shape broadcasts to another.
-
-    Where that is not known, torch is asked whether two sizes are equal, as the call itself does.
-    """
-    if len(shape) > len(larger):
-        return False
-    pairs = zip(reversed(shape), reversed(larger), strict=False)
-    unknown = [pair for pair in pairs if expression_of(pair[0]) not in (1, expression_of(pair[1]))]
-    return all(expression_of(other) != 1 and bool(size == other) for size, other in unknown)

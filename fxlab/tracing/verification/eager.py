@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule
 
-from fxlab.base.exchanged import cached_property, patched_functions
+from fxlab.base.exchanged import patched_functions
 from fxlab.base.torch_private import HigherOrderOperator
 from fxlab.models.running.accelerators import device_errors_raised
 from fxlab.models.running.running import call_model, detached, needs_gradients, run
@@ -30,6 +30,9 @@ from fxlab.tracing.shapes.fake_state import put_back_after
 from fxlab.values.nested import REFUSAL, Path, flatten_objects, map_tensors, tensors_inside, texts_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
+_LARGE = 2**18
+"""The numbers of a weight whose products take so long that they are short at other sizes."""
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -39,7 +42,7 @@ class _Way:
     """The values that they run on in turn."""
     with_reach: bool = False
     """Whether to run with gradients, and to note what they reach."""
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    in_call: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class EagerError(Exception):
@@ -55,7 +58,7 @@ class EagerReference:
 
     ``model``: the module that was traced. ``arguments``: inputs that it runs on. ``has_data``: whether there
     is something to compare: not on the meta device. ``around``: the Python around it. It runs with gradients
-    if it turns out that they are needed.
+    if it turns out that they are needed. ``is_short``: whether products were short in the last comparison.
     """
 
     def __init__(
@@ -63,14 +66,22 @@ class EagerReference:
     ) -> None:
         self.arguments, self.has_data, self._model = arguments, has_data, model
         self._gradients: bool | None = None
-        self._state: Mapping[str, torch.Tensor] = {}
+        self._twins: tuple[EagerReference, GraphModule] | None = None
         self._kept = _KeptState(model, around)
+        self._large: Sequence[torch.Tensor] = ()
+        self._is_varied = self.is_short = False
 
     def with_gradients(self, gradients: bool | None) -> EagerReference:
         """Return the same model, to be run with gradients or without."""
         other = copy.copy(self)
-        vars(other).pop("varied", None)
-        other._gradients = gradients
+        other._gradients, other._twins = gradients, None
+        return other
+
+    def with_short_products(self, traced: GraphModule) -> EagerReference:
+        """Return the same model, compared with a trace with short products first; see :attr:`is_short`."""
+        other = self.with_gradients(self._gradients)
+        if not _takes_functions(traced):  # as a loop does, which runs without a mode of torch alone
+            other._large = [p for p in self._model.parameters() if p.dim() == 2 and p.numel() >= _LARGE]
         return other
 
     def only_run(self) -> AbstractContextManager[None]:
@@ -120,6 +131,16 @@ class EagerReference:
         ``runs``: the values that both run on in turn, for the last outputs. Raises EagerError if the model
         does not take them; RefusalError if the trace says that it does not hold for them.
         """
+        self.is_short = False
+        if self._large:
+            from fxlab.tracing.verification.short_products import ShortProducts
+
+            short = ShortProducts(self._large)
+            with suppress(EagerError, GraphRejectsInputsError):
+                found = self._compared(traced, _Way(runs, in_call=lambda: short))
+                if not found or self._is_varied:  # with products of its own
+                    self.is_short = short.is_used
+                    return found
         return self._compared(traced, _Way(runs))
 
     def difference_with_gradients(self, traced: GraphModule, values: Mapping[str, Any]) -> str | None:
@@ -161,28 +182,32 @@ class EagerReference:
         except Exception as error:  # a model may refuse inputs with any error
             raise EagerError(str(error)) from error
 
-    @cached_property
-    def varied(self) -> EagerReference:
-        """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
-        other = self.with_gradients(self._gradients)
-        other._state = varied_state(self._model)
-        return other
+    def varied(self, traced: GraphModule) -> tuple[EagerReference, GraphModule]:
+        """Return twins of model and trace, made once, with other numbers where state is zeros or ones."""
+        if self._twins is None:
+            both, stand_ins = nn.ModuleList([self._model, traced]), varied_state(self._model)
+            twins: Any = Twin(both, lambda tensor: stand_ins.get(id(tensor), tensor)).model
+            other = self.with_gradients(self._gradients)
+            other._model, other._is_varied = twins[0], True
+            other._kept = _KeptState(twins[0], self._kept.around, is_once=True)
+            self._twins = other, twins[1]
+        return self._twins
 
     def _run(self, module: nn.Module, way: _Way) -> _Outcome:
-        call = _with_state(module, self._state) if self._state else module
-        gradients = True if way.with_reach or needs_gradients(call) else self._gradients
+        gradients = True if way.with_reach or needs_gradients(module) else self._gradients
         given: list[torch.Tensor] = []
         reached: frozenset[str] = frozenset()
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             nonlocal reached
             given[:] = [tensor for _, tensor in tensors_inside(flatten_objects((args, kwargs)))]
-            result = call_model(call, args, kwargs)
+            with way.in_call():
+                result = call_model(module, args, kwargs)
             if way.with_reach:
                 reached = frozenset(_reached_by_gradients(result, self._names_of_leaves(given)))
             return result
 
-        with way.around(), device_errors_raised(), self._kept.put_back_after() as state:
+        with device_errors_raised(), self._kept.put_back_after() as state:
             context = copy_context()  # context variables that the model sets end with the runs
             # With one seed, numbers that it keeps would look like new.
             for seed, values in enumerate(way.runs):
@@ -214,9 +239,9 @@ def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:
 class _KeptState:
     """The state of a model, to which it is put back after each run."""
 
-    def __init__(self, model: nn.Module, around: Surroundings) -> None:
+    def __init__(self, model: nn.Module, around: Surroundings, *, is_once: bool = False) -> None:
         self._model, self.around = model, around
-        self._is_once = False
+        self._is_once = is_once
         self._state: ModelState | None = None
 
     @contextmanager
@@ -236,14 +261,6 @@ class _KeptState:
             self._state = state
         with put_back_after(self.around), state.put_back_after():
             yield state
-
-
-def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
-    """Return a twin of a module with other tensors in place of some of its parameters and buffers."""
-    # Of a tensor with two names a graph may have the other one first.
-    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    others = {id(tensor): state[name] for name, tensor in held if name in state}
-    return Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
 
 
 @dataclass(frozen=True)
@@ -352,10 +369,10 @@ def varied(value: Any) -> Any:
     return map_tensors(lambda _, tensor: _spread(tensor) if _is_of_one_number(tensor) else tensor, value)
 
 
-def varied_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return stand-ins for the parameters and buffers of a model that are of one number, by name."""
-    state = (*model.named_parameters(), *model.named_buffers())
-    return {name: _spread(tensor.detach()) for name, tensor in state if _is_of_one_number(tensor)}
+def varied_state(model: nn.Module) -> dict[int, torch.Tensor]:
+    """Return stand-ins for the parameters and buffers of a model that are of one number, by identity."""
+    state = (*model.parameters(), *model.buffers())
+    return {id(tensor): _spread(tensor.detach()) for tensor in state if _is_of_one_number(tensor)}
 
 
 def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,8 @@ def _is_same(
     others = [{**small_sizes(fakes), **sizes}, {**fakes.recorded, **sizes}]
     for all_sizes in others[others[0] == others[1] :]:
         with suppress(EagerError, GraphRejectsInputsError):
-            return not eager.varied.difference(traced, varied(resized(eager.arguments, all_sizes)))
+            twin, twin_of_trace = eager.varied(traced)
+            return not twin.difference(twin_of_trace, varied(resized(eager.arguments, all_sizes)))
     return None
 
 

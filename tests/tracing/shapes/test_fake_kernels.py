@@ -5,11 +5,9 @@ import torch
 import transformers
 from agreement import assert_agree
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from fxlab import TraceError, example_inputs, symbolic_trace
-from fxlab.tracing.shapes.fake_kernels import fake_result
 
 SIZES = {
     "vocab_size": 100,
@@ -163,12 +161,3 @@ def test_pooling_follows_the_length(pool):
     assert not report.of_kind("fixed size")
     for length in (7, 12, 25):
         assert_agree(traced, model, (torch.randn(4, 3, length),))
-
-
-def test_attention_is_one_step_for_plain_tensors_that_fit():
-    with FakeTensorMode():
-        query, key, value = (torch.empty(2, 3, length, 8) for length in (4, 5, 5))
-        made = fake_result(F.scaled_dot_product_attention, (query, key, value), {})
-        assert made is not None
-        assert made.shape == query.shape
-        assert fake_result(F.scaled_dot_product_attention, (query, key, value[:, :, 1:]), {}) is None
