@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -123,9 +124,12 @@ class _Weights:
     def __init__(self, model: nn.Module | Mapping[str, torch.Tensor]) -> None:
         found: dict[object, _Tensor] = {}
         for name, tensor in named_tensors(model) if isinstance(model, nn.Module) else model.items():
+            if not is_plain(tensor):
+                with suppress(Exception):  # it is of a class that cannot be widened, as of sharded weights
+                    tensor = tensor.dequantize().as_subclass(torch.Tensor)
             if not is_plain(tensor) or tensor.is_meta:
                 continue
-            tensor = dense(tensor.dequantize() if tensor.is_quantized else tensor)
+            tensor = dense(tensor)
             # Empty tensors have no memory of their own, so that all would seem to be one.
             place = place_of(tensor) if tensor.numel() else id(tensor)
             if place in found:

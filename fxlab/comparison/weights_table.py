@@ -25,8 +25,7 @@ def compare_weights(
 ) -> pd.DataFrame:
     """Find the counterpart of each parameter and buffer of a model in another; nothing is run.
 
-    Values decide, and names where values leave a choice: a weight is found under another name, transposed,
-    split or merged.
+    Values decide, and names where these leave a choice: one may be renamed, transposed, split or merged.
 
     Parameters
     ----------

@@ -178,11 +178,20 @@ def test_the_size_of_a_difference_is_left_out_where_the_reference_is_zero():
     assert told({"w": torch.zeros(3)}, {"w": torch.ones(3)})["w"].detail == "3 of 3 elements"
 
 
+class Own(torch.Tensor):
+    """Has numbers, as a quantized weight of torchao, in a class of its own."""
+
+
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize(
-    "stored", [torch.Tensor.to_sparse, lambda x: torch.quantize_per_tensor(x, 1, 0, torch.qint8)]
+    "stored",
+    [
+        torch.Tensor.to_sparse,
+        lambda x: torch.quantize_per_tensor(x, 1, 0, torch.qint8),
+        lambda x: x.as_subclass(Own),
+    ],
 )
-def test_weights_in_other_layouts_are_compared_by_their_values(stored):
+def test_weights_in_other_layouts_and_classes_are_compared_by_their_values(stored):
     weight = torch.arange(12.0).reshape(3, 4)
     for pair in ({"a": weight}, {"a": stored(weight)}), ({"a": stored(weight)}, {"a": weight}):
         assert fxlab.compare_weights(*pair)["status"].tolist() == ["equal"]

@@ -354,8 +354,7 @@ def compare_runs(
         The HTML file to write, if any: an index of the runs with the first difference of each, and the graphs
         of both for each. One that exists is replaced.
     reference
-        The name of the run that the others are compared with: the name of its file, without ``.run``. Left
-        out, the first.
+        The name of the run that the others are compared with: its file without ``.run``. Left out, the first.
 
     Returns
     -------

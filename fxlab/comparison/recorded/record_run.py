@@ -84,8 +84,7 @@ def record_run(
     Notes
     -----
     A model is left as it was, with its buffers and random numbers; a function, and a model that is
-    distributed over ranks, has its effects. Values inside of compiled code are not seen: the file has its
-    inputs and outputs, and says so.
+    distributed over ranks, has its effects. Of compiled code the file has inputs and outputs alone.
 
     Examples
     --------

@@ -75,8 +75,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes each operation of a run, in one thread and on its backward passes, into a :class:`RecordedRun`.
 
     ``modules``: those whose calls are noted. ``state``: saves parameters that are about to be written.
-    ``first``: the same run, recorded before. Each result is then rounded again, and the distance of values is
-    written into the first run.
+    ``first``: the same run, recorded before. Its results are rounded again, and differences noted in it.
     """
 
     supports_higher_order_operators = True

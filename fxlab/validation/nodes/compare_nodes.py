@@ -190,18 +190,17 @@ def first_divergence(reference: Model, candidate: Model, inputs: Inputs | None =
     if by_name is False:
         return _where_they_part(aligned(first, second, given), given)
     found = _first_of(first, second, given)
-    if found is None and _takes_derivatives(first) is not _takes_derivatives(second):
-        # One node of one graph is many of the other, which have no partners: the outputs do.
-        return _of_outputs(verdict(first, second, given))
-    if by_name is None:  # names of two captures prove nothing, and there may be none that both have
+    take = [any(map(takes_derivatives, graph_module.graph.nodes)) for graph_module in (first, second)]
+    if found is None and (by_name is None or take[0] is not take[1]):
+        # Nodes of one graph, or all, may have no partners in the other: the outputs do.
+        outputs = _of_outputs(verdict(first, second, given))
+        if outputs is None or by_name is not None:
+            return outputs
+        return _where_they_part(aligned(first, second, given), given) or outputs
+    if found is not None and by_name is None:  # names of two captures prove nothing
         by_values = _where_they_part(aligned(first, second, given), given)
-        is_same = found is not None and by_values is not None and by_values.node == found.node
-        return found if is_same else by_values
+        return found if by_values is not None and by_values.node == found.node else by_values
     return found
-
-
-def _takes_derivatives(graph_module: GraphModule) -> bool:
-    return any(map(takes_derivatives, graph_module.graph.nodes))
 
 
 def _of_outputs(found: Verdict) -> Divergence | None:
