@@ -1,8 +1,7 @@
 """Record the processes of a command that fxlab starts, and those that it starts: servers and ranks.
 
 ``fxlab compile -o FOLDER -- COMMAND`` starts a command with :func:`environment_for`. There torch calls
-:func:`begin` when it is imported. The first call of ``torch.compile`` begins a record, which is written at
-the end of the process.
+:func:`begin` when imported. The first call of ``torch.compile`` begins a record, written as the process ends.
 """
 
 import functools

@@ -209,8 +209,7 @@ class CompileSession(Session):
             one; those that came furthest first. Indexed by ``pattern``: the ``pass``; whether it has
             ``matched``; the ``reason`` in words, and its ``code``, which is empty where it has; how many of
             its ``operators`` match (``reached``); the node that does not (``at``), and the node at which the
-            match begins (``begins_at``). A pattern that is asked for and was not tried there has a row that
-            says why.
+            match begins (``begins_at``). A pattern asked for and not tried there has a row that says why.
 
         Raises
         ------
@@ -251,8 +250,7 @@ class CompileSession(Session):
         Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
         judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
         the share of scheduling, fusion and code generation in the error. It takes as long as
-        ``torch.compile`` does, again after each change of the stack; ``session.revert("compiled code")`` ends
-        that.
+        ``torch.compile`` does, after each change of the stack, until ``session.revert("compiled code")``.
 
         Raises
         ------

@@ -32,8 +32,7 @@ def made_in_code(text: str, seed: int, *, calls: bool = True) -> Any:
     ``text``: the module, looked for in the working directory first, or its file; after a colon, the name
     there. A class or a function is called without arguments; a module of ``torch`` is taken as it is.
     ``seed``: of the random numbers that are drawn when the code is imported, and when it is called.
-    ``calls``: whether a class or a function is called. Raises ValueError if the code cannot be imported,
-    has no such name, or raises.
+    ``calls``: whether a class or a function is called. ValueError if the code raises or lacks the name.
     """
     import torch
 

@@ -87,8 +87,7 @@ def source_of(model: Any, name: str = "model") -> Source:
     """Return the module of a ``model`` argument; its form is decided here alone.
 
     ``model``: a module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a function; a
-    ``torch.export.ExportedProgram``; or a captured graph. Raises TypeError if it is none of these, or
-    ``torch.jit`` made it.
+    ``torch.export.ExportedProgram``; or a captured graph. TypeError for others, also of ``torch.jit``.
     """
     if isinstance(model, Source):
         return model

@@ -41,8 +41,7 @@ def unfolded(graph_module: GraphModule) -> GraphModule:
 
     A node ``mm`` of a body ``true_graph_0`` is called ``true_graph_0/mm``. Inputs of a body read the
     arguments of the call, if the two correspond one to one; the call reads the outputs of its bodies. The
-    journals of the bodies are joined to that of the graph. The result shares all modules and tensors, and
-    cannot be run.
+    journals of the bodies are joined to that of the graph. It shares modules and tensors, and cannot be run.
     """
     return _Unfolding(graph_module).result() if all_bodies(graph_module) else graph_module
 

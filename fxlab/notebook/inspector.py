@@ -188,8 +188,7 @@ class Inspector(StackScreen):
     def filter(self, query: str | None) -> None:
         """Light up the matches of a query in the graph, and dim the rest.
 
-        Closed groups show how many of the nodes they hold. The filter stays while groups are opened and
-        closed and passes switched.
+        Closed groups show how many of the nodes they hold. The filter stays while groups and passes change.
 
         Parameters
         ----------

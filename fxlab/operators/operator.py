@@ -89,8 +89,7 @@ class Operator:
     """A function or method of torch or of Python, with the dispatcher's facts about it.
 
     ``name``: that of torch's operator, if there is one. ``function``: the target of a ``call_function`` node,
-    ``None`` for a method. ``overloads``: the operators of torch that it may be, without those that write into
-    an ``out`` argument.
+    ``None`` for a method. ``overloads``: torch's operators that it may be, but for those with ``out``.
     """
 
     name: str

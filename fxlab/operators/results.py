@@ -138,8 +138,7 @@ DEVICES = ("cpu", "cuda")
 def is_lowered_by_autocast(operator: Operator) -> bool:
     """Tell whether autocast casts all floating-point tensors that an operator reads, on CPUs and on GPUs.
 
-    An overload that autocast does not know calls another of them. Also false if a newer torch makes the trial
-    impossible.
+    An overload that autocast does not know calls another. Also false if a newer torch makes no trial.
     """
     for device in DEVICES:
         known = [overload for overload in operator.overloads if _is_registered(overload, device)]

@@ -423,8 +423,7 @@ class PassStack:
 
         A session does so by itself on its next use after the original has changed: after ``load_state_dict``,
         a step of an optimizer, another write in place, a parameter that was replaced or moved, or a change of
-        mode. Torch does not count writes through ``parameter.data`` or a NumPy array that shares memory;
-        after such a write, call this.
+        mode. Call it after writes that torch does not count: by ``parameter.data`` or a NumPy array.
 
         Examples
         --------

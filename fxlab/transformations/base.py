@@ -320,8 +320,7 @@ class Transformation(ABC):
             A row for each node of each candidate, indexed by ``node`` (its name), in columns ``matched``
             (whether it would be changed), ``reason`` (the change in words, or why it is left alone), ``code``
             (of this reason, empty if it matches) and ``candidate`` (the number of the
-            candidate, as several nodes may be one). Empty for a transformation that does not describe its
-            candidates.
+            candidate, as several nodes may be one). Empty if the transformation describes no candidates.
         """
         self._check_graph_module(graph_module)
         return explanation(())

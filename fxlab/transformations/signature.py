@@ -14,8 +14,7 @@ import torch
 HELD = "_held_signature"
 """An attribute that is no argument: the signature of an instance that changed while it ran.
 
-It is a pair with the digest of the attributes for which it holds, or the ``id`` of the instance while that
-runs.
+It is a pair with the digest of the attributes for which it holds, or the ``id`` of the running instance.
 """
 
 

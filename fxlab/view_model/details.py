@@ -33,8 +33,7 @@ class Describer:
     ``hierarchy``: the groups of the graph. ``explained``: signature of a pass, or the name of one that is not
     on offer -> its explanation of its candidates. ``rewrites_of``: returns the rewrites to exclude or include
     again at a node, as ``rewrites_of_node`` does. ``gone``: names of nodes that are shown and no longer
-    there: a group is described without them. ``flops``: as ``known`` of :class:`TracedFlops`, for graphs that
-    have calls in common.
+    there: a group is described without. ``flops``: as ``known`` of :class:`TracedFlops`, for common calls.
     """
 
     def __init__(

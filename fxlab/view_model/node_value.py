@@ -47,8 +47,7 @@ def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None,
     """Describe the tensors of a node, without their elements.
 
     ``compared``: the title of the stage that ``"original"`` is the value of. ``first``: where NaN and
-    infinity come from, if there are any. ``at``: the title of the stage that the values are of, if it is not
-    the one that is shown.
+    infinity come from, if there are any. ``at``: the title of the stage of the values, if another is shown.
     """
     return {
         "compared": clip(compared, 200),

@@ -71,8 +71,7 @@ class CompileRecord:
                 The function was captured and compiled; a recompile names the guard that has failed, in
                 Dynamo's words, and the line because of which it is there.
             ``break``, ``skip``, ``limit``, ``error``
-                A graph ends at a line; the function is left to Python; it has been compiled too often; its
-                compile has raised an error.
+                A graph ends; the function is left to Python, was compiled too often, or its compile raised.
 
         Examples
         --------

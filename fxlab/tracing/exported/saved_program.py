@@ -135,9 +135,7 @@ def _are_names(key: str, value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    """Tell whether all values of a mapping are texts: source lines and names of nodes, which are only
-    shown.
-    """
+    """Tell whether all values of a mapping are texts: source lines and names of nodes, to be shown."""
     return isinstance(value, dict) and all(isinstance(inner, str) for inner in value.values())
 
 

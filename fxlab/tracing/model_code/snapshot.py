@@ -23,15 +23,7 @@ from torch import nn
 from fxlab.base.exchanged import ABSENT, set_name
 from fxlab.models.state.model_state import is_generator, is_used_up
 from fxlab.tracing.model_code.model_files import PYTHONS, file_of, is_apart, names_in, package_of
-from fxlab.values.containers import (
-    contents_by_key,
-    fill,
-    is_a,
-    is_same,
-    memory_in,
-    put_memory_back,
-    slots_of,
-)
+from fxlab.values.containers import contents_by_key, fill, is_a, is_same, memory_in, put_memory_back, slots_of
 
 Environ: type[Any] = type(os.environ)
 _NUMBERS = frozenset({bool, int, float, complex, str})

@@ -25,8 +25,7 @@ class RecordedBody:
     """The graph of a function while it runs; it receives the values that it uses of the graph around it.
 
     ``graph``: the graph that is recorded. ``given``: the values to call it with. ``branches``: the graphs of
-    branches inside, by the name that ``get_attr`` nodes know them by. ``sizes``: makes its nodes for symbolic
-    numbers, once there are any.
+    branches inside, by the name in ``get_attr`` nodes. ``sizes``: makes its nodes for symbolic numbers.
     """
 
     has_values = False

@@ -130,8 +130,7 @@ class WholeParts:
     ) -> torch.Tensor | None:
         """Return the result of ``torch.cat`` or ``torch.stack`` for any number of items, or ``None``.
 
-        ``items``: the items of this run. ``dim``: where they are joined. ``adds_dimension``: whether the
-        result has a dimension more.
+        ``items``: those of this run. ``dim``: where they are joined. ``adds_dimension``: as stacking does.
         """
         if not all(isinstance(item, torch.Tensor) and has_data(item) for item in items):
             return None

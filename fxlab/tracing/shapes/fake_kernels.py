@@ -141,21 +141,16 @@ def _scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor | None:
-    given = (query, key, value)
-    if not are_plain(*given) or not query.dim() == key.dim() == value.dim() == 4:
+    given, mask = (query, key, value), () if attn_mask is None else (attn_mask,)
+    if not are_plain(*given) or any(tensor.dim() != 4 for tensor in given) or enable_gqa or dropout_p:
         return None
-    heads = (key.shape[:2], value.shape[:2])
-    if enable_gqa or dropout_p or not all(are_equal(query.shape[:2], shape) for shape in heads):
+    wanted = *query.shape[:2], *query.shape[:2], query.shape[3], key.shape[2]
+    if not are_equal(wanted, (*key.shape[:2], *value.shape[:2], key.shape[3], value.shape[2])):
         return None
-    if not are_equal(query.shape[3:], key.shape[3:]) or not are_equal(key.shape[2:3], value.shape[2:3]):
-        return None
-    if attn_mask is not None:
-        scores = (*query.shape[:3], key.shape[2])
-        if is_causal or attn_mask.dtype not in (torch.bool, query.dtype):
+    scores = *query.shape[:3], key.shape[2]
+    for added in mask:
+        if is_causal or added.dtype not in (torch.bool, query.dtype) or not spreads_over(added.shape, scores):
             return None
-        if not spreads_over(attn_mask.shape, scores):
-            return None
-    mask = () if attn_mask is None else (attn_mask,)
     return made((*query.shape[:3], value.shape[3]), *given, *mask)
 
 

@@ -134,7 +134,7 @@ def _outcome(
         except GraphRejectsInputsError as error:
             left_out = left_out or Found.GRAPH_REFUSES(words, error=error)
         else:
-            return Found.SAME_BITS(f"{words}, products with large weights short" if eager.is_short else words)
+            return Found.SAME_BITS(f"{words}, large products shortened" if eager.is_short else words)
     return left_out or Found.NO_SUCH_INPUTS(words)
 
 

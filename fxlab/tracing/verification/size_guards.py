@@ -125,8 +125,7 @@ def guard_sizes(
     that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
 
     ``conditions``: adds nodes that check sizes to the graph. ``traced``: the graph module made of it.
-    ``fakes``: the inputs of the run. ``eager``: the model, to find out which sizes it takes; ``None`` if it
-    is not to be run.
+    ``fakes``: inputs of the run. ``eager``: the model, to find the sizes it takes; ``None``: not to be run.
     """
     if not fakes.symbols:
         conditions.require_shapes()

@@ -178,8 +178,7 @@ def near_misses(
 
     Of the patterns tried at one node, it is the one that got furthest, with the nodes that match it.
 
-    ``tried``: the attempts of the pass. ``there``: the nodes of the graph below the pass. ``taken``: nodes
-    that are reported otherwise.
+    ``tried``: attempts of the pass. ``there``: nodes of the graph below. ``taken``: nodes reported otherwise.
     """
     matched = {attempt.node for attempt in tried.attempts if attempt.is_matched}
     missed = (a for a in tried.attempts if a.is_near and a.node not in matched)

@@ -47,8 +47,7 @@ class ActivationCheckpointing(RewritePass[Recomputed]):
     Parameters
     ----------
     modules
-        Paths of modules, or patterns such as ``"model.layers.*"``. Of a module and one inside of it, the
-        outer one counts.
+        Paths of modules, or patterns such as ``"model.layers.*"``. Of nested ones the outer counts.
 
     Examples
     --------

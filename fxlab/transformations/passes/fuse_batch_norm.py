@@ -144,8 +144,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
         """Return why a convolution may take its input for a single sample; ``None`` if it is a batch.
 
-        Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it.
-        An operator accepts any.
+        A 1d batch norm takes ``(C, L)`` for ``C`` vectors; others refuse it, an operator takes any.
         """
         if candidate.norm.is_module and not isinstance(candidate.norm.module, nn.BatchNorm1d):
             return None

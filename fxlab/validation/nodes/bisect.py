@@ -58,8 +58,7 @@ def bisect(
 
     As with LLVM's ``-opt-bisect-limit``, the passes that are on are halved until the first is found with
     which :func:`verdict` says *different*. Then its rewrites are halved, on top of the passes below, until
-    the needed ones are found. That is about ``log2`` of their number of runs for each of those (which
-    is mostly one).
+    the needed ones are found. That is about ``log2`` of their number of runs for each of those (mostly one).
 
     Parameters
     ----------

@@ -168,11 +168,9 @@ def compare_outputs(
         ``shape``, ``dtype``
             Of the original, as a tuple and a string; where ``transformed`` has another, ``note`` says which.
         ``max_abs_diff``, ``mean_abs_diff``, ``max_rel_diff``
-            Over the elements that are finite in both; relative to the original where that is
-            not zero.
+            Over the elements that are finite in both; relative to the original where it is not zero.
         ``max_ulp_diff``
-            How many numbers of the dtype lie between the two at most; for integers, how far they are apart.
-            NaN if the dtypes differ.
+            Numbers of the dtype between the two at most; the distance of integers. NaN if dtypes differ.
         ``cosine_similarity``
             Of the two as vectors: 1 if one is a positive multiple of the other.
         ``worst_index``

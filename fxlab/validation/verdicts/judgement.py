@@ -397,7 +397,7 @@ def judged(versions: Versions) -> Judgement:
 def _scatter(elements: int) -> float:
     """Return how much larger one of two equal errors of few elements may happen to be.
 
-    The logarithm of their ratio has the standard deviation ``1 / sqrt(elements)`` (Fisher's z), times four.
+    Four standard deviations of the logarithm of their ratio, ``1 / sqrt(elements)`` each (Fisher's z).
     """
     return math.exp(4 / math.sqrt(max(elements, 1)))
 

@@ -10,7 +10,7 @@ from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.verification.eager import EagerReference
 from fxlab.tracing.verification.short_products import ShortProducts
 
-SHORT = "products with large weights short"
+SHORT = "large products shortened"
 
 
 class Block(nn.Module):
