@@ -446,8 +446,9 @@ def is_used_up(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _may_generate(cls: Any) -> bool:
-    kinds: Any = torch.Generator, random.Random, *_ITERATORS
-    return issubclass(cls, kinds) or any(base.__module__.startswith("numpy.random") for base in cls.__mro__)
+    numpy_random = sys.modules.get("numpy.random")
+    of_numpy: Any = (numpy_random.RandomState, numpy_random.Generator) if numpy_random else ()
+    return issubclass(cls, (torch.Generator, random.Random, *_ITERATORS, *of_numpy))
 
 
 @functools.lru_cache(maxsize=1024)
