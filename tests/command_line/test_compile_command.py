@@ -122,7 +122,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.weekly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the second process is a fork of the first")
 def test_processes_of_a_command_are_recorded(fxlab, tmp_path, monkeypatch):
     (tmp_path / "run.py").write_text(PROCESSES)

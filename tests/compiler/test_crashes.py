@@ -45,7 +45,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.often(1)
+@pytest.mark.often(2)
 @pytest.mark.parametrize("kind", CRASHES)
 def test_a_model_is_compiled_without_a_pass_that_raises(kind):
     failing, words = CRASHES[kind]

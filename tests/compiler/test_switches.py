@@ -217,7 +217,6 @@ def test_weights_that_are_frozen_are_folded_and_judged():
     assert not any("batch_norm" in target or "sqrt" in target for target in targets)
 
 
-@pytest.mark.weekly
 def test_freezing_as_an_option_says_why_it_folds_nothing():
     model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
     (remark,) = fxlab.compiler.compile_session(model, x, options={"freezing": True}).remarks

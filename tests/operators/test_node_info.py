@@ -19,7 +19,7 @@ import fxlab
 from fxlab.command_line.commands.trace import _node_table
 from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.box import lines_of
-from fxlab.operators import node_info
+from fxlab.operators import node_info, operator_for
 from fxlab.transformations.marks import add_mark
 from fxlab.view_model.graph_data.facts import Facts
 
@@ -257,3 +257,8 @@ def test_paths_have_no_prefix_of_a_tool():
 def test_modules_around_a_tensor_are_no_lists():
     found = node_info.modules_around("model.layers.0.mlp.weight")
     assert found == ["model", "model.layers.0", "model.layers.0.mlp"]
+
+
+def test_indices_of_elements_of_the_first_argument_are_a_later_one():
+    asked = (torch.gather, torch.embedding, torch.Tensor.index_put, torch.unravel_index, torch.add)
+    assert [operator_for(function).takes_indices for function in asked] == [True] * 3 + [False] * 2
