@@ -93,7 +93,9 @@ def shown_twice(page: LabPage) -> Iterator[Locator]:
 
 
 def put_back(page: LabPage, inspector: Locator) -> None:
-    """Switch all passes off, close what was opened, and select nothing."""
+    """Switch all passes off, close what was opened, select nothing, and show the first table."""
+    if (table := inspector.get_by_role("tab", name="Output differences")).is_visible():
+        table.click()
     for name in ("Switch all passes off", "Close opened groups", "Back to the model"):
         button = inspector.get_by_role("button", name=name)
         if button.is_visible() and button.is_enabled():

@@ -296,3 +296,4 @@ def test_a_cell_that_is_run_again_leaves_an_inspector_that_does_nothing_until_it
             assert lab_page.page.evaluate(ARE_BEHIND) == behind
             inspector.evaluate("element => element.remove()")
             lab_page.command("notebook:run-cell")
+    open_blocks(lab, lab_page)  # for tests that come after this one
