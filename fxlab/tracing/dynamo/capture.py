@@ -113,7 +113,7 @@ class Capture:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break after it."""
+        """A row for each graph, with ``nodes``, ``inputs``, ``reason`` and ``place`` of its break."""
         rows = [
             (
                 len(graph.graph_module.graph.nodes),
