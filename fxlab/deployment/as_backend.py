@@ -207,8 +207,8 @@ class _Graph:
 
     def _is_made(self, values: tuple[Any, ...]) -> bool:
         """Tell whether passes have been applied that are on now, with the weights that there are."""
-        is_stale = self._changed is not None and self._is_stale(self._lifted.weights(values))
-        return not (is_stale or self._is_new())
+        is_new = self._is_new()
+        return not (is_new or (self._changed is not None and self._is_stale(self._lifted.weights(values))))
 
     def _is_stale(self, weights: list[torch.Tensor]) -> bool:
         if any(now is not before for now, before in zip(weights, self._weights, strict=True)):

@@ -42,11 +42,11 @@ class SessionLock:
             try:
                 if is_outermost:
                     # Another thread's run may have changed the original; a page cannot wait for long ones.
-                    has_waited = PROCESS_LOCK.acquire(timeout=1)
+                    is_free = PROCESS_LOCK.acquire(timeout=1)
                     try:
                         self._begin()
                     finally:
-                        if has_waited:
+                        if is_free:
                             PROCESS_LOCK.release()
                 yield
             finally:
